@@ -1,0 +1,164 @@
+"""Settings: one file ``penstock.toml``, each overridable by an environment variable.
+
+``PENSTOCK_<SECTION>_<NAME>`` overrides ``[section] name`` (``PENSTOCK_S3_ENDPOINT``); for the keys
+outside a section it is ``PENSTOCK_<NAME>``. An address that is given means that the service is the
+user's own: ``penstock up`` starts only what is not given.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+SETTINGS_FILE = "penstock.toml"
+HOME_VARIABLE = "PENSTOCK_HOME"
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used: names file or variable, key, and how to mend it."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaSettings(_Section):
+    """``bootstrap_servers`` empty: our own broker is started on ``port``."""
+
+    bootstrap_servers: str = ""
+    port: int = 9092
+    properties: dict[str, str] = Field(default_factory=dict)  # librdkafka names: SASL, TLS …
+
+
+class S3Settings(_Section):
+    """``endpoint`` empty: the embedded S3Proxy is started on ``port``."""
+
+    endpoint: str = ""
+    port: int = 9000
+    bucket: str = "penstock"
+    prefix: str = "archive"
+    region: str = "us-east-1"
+    access_key: str = "penstock"
+    secret_key: str = "penstock-local-only"
+
+
+class SparkSettings(_Section):
+    """``remote`` empty: a warm Spark Connect server is started on ``port``."""
+
+    remote: str = ""
+    port: int = 15002
+    master: str = "local[2]"
+    driver_memory: str = "1g"
+
+
+class LakeSettings(_Section):
+    """``catalog_uri`` empty: SQLite under the state directory (JDBC for Spark, SQLAlchemy here)."""
+
+    catalog_uri: str = ""
+    warehouse: str = ""  # empty: s3://<bucket>/warehouse
+
+
+class DagsterSettings(_Section):
+    port: int = 3000
+    code_server_port: int = 4266
+    module: str = "penstock_pipelines.definitions"
+
+
+class AlertSettings(_Section):
+    """Where alerts go. ``urls`` are Apprise addresses."""
+
+    urls: tuple[str, ...] = ()
+    webhook: str = ""
+    file: str = ""  # one JSON document a line; empty: <home>/alerts.jsonl
+
+
+class Settings(_Section):
+    """All settings of one Penstock home, validated, with every address resolved."""
+
+    home: Path
+    cluster: str = "local"
+    kafka: KafkaSettings = KafkaSettings()
+    s3: S3Settings = S3Settings()
+    spark: SparkSettings = SparkSettings()
+    lake: LakeSettings = LakeSettings()
+    dagster: DagsterSettings = DagsterSettings()
+    alerts: AlertSettings = AlertSettings()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.kafka.bootstrap_servers or f"127.0.0.1:{self.kafka.port}"
+
+    @property
+    def s3_endpoint(self) -> str:
+        return self.s3.endpoint or f"http://127.0.0.1:{self.s3.port}"
+
+    @property
+    def spark_remote(self) -> str:
+        return self.spark.remote or f"sc://127.0.0.1:{self.spark.port}"
+
+    @property
+    def catalog_path(self) -> Path:
+        return self.home / "lake" / "catalog.db"
+
+    @property
+    def warehouse(self) -> str:
+        return self.lake.warehouse or f"s3://{self.s3.bucket}/warehouse"
+
+    @property
+    def dagster_home(self) -> Path:
+        return self.home / "dagster"
+
+    @property
+    def dagster_url(self) -> str:
+        return f"http://127.0.0.1:{self.dagster.port}"
+
+    @property
+    def alert_file(self) -> Path:
+        return Path(self.alerts.file) if self.alerts.file else self.home / "alerts.jsonl"
+
+    @classmethod
+    def load(cls, home: Path | None = None, env: Mapping[str, str] | None = None) -> Settings:
+        """Read ``penstock.toml`` beside or in the state directory, then the environment.
+
+        The state directory is ``home``, else ``PENSTOCK_HOME``, else ``.penstock`` here. The file
+        is ``<parent of home>/penstock.toml``, else ``<home>/penstock.toml``, else none.
+        """
+        env = os.environ if env is None else env
+        home = (home or Path(env.get(HOME_VARIABLE) or ".penstock")).absolute()
+        file = next((f for f in (home.parent / SETTINGS_FILE, home / SETTINGS_FILE) if f.is_file()), None)
+        values: dict[str, Any] = {}
+        if file is not None:
+            try:
+                values = tomllib.loads(file.read_text())
+            except tomllib.TOMLDecodeError as error:
+                raise SettingsError(f"{file}: not TOML: {error}") from error
+        _override(values, env)
+        try:
+            return cls(home=home, **values)
+        except (ValidationError, TypeError) as error:
+            raise SettingsError(f"{file or 'environment'}: {_sentence(error)}") from error
+
+
+def _override(values: dict[str, Any], env: Mapping[str, str]) -> None:
+    for name, field in Settings.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, _Section):
+            for key in section.model_fields:
+                text = env.get(f"PENSTOCK_{name}_{key}".upper())
+                if text is not None:
+                    values.setdefault(name, {})[key] = text.split(",") if key == "urls" else text
+        elif name != "home" and (text := env.get(f"PENSTOCK_{name}".upper())) is not None:
+            values[name] = text
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (found {e['input']!r})" for e in error.errors()
+        )
+    return str(error)
