@@ -1,0 +1,173 @@
+"""The house rules that a machine can hold: layout, names, sizes, and what must not appear.
+
+Architecture (who may import whom) is import-linter's; this is the rest of CONTRIBUTING's page.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DISTRIBUTIONS = ("broker", "broker/client", "platform", "pipelines")
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 600
+
+SOURCES = sorted(
+    path
+    for distribution in DISTRIBUTIONS
+    for path in (ROOT / distribution / "src").rglob("*.py")
+    if "__pycache__" not in path.parts
+)
+# Where a clock may be read: everywhere else time is a parameter.
+CLOCK_MODULES = {"clock.py"}
+CLOCK_CALLS = {
+    ("time", "time"),
+    ("time", "time_ns"),
+    ("datetime", "now"),
+    ("datetime", "utcnow"),
+    ("datetime", "today"),
+}
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tracked_files() -> list[Path]:
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False
+    ).stdout.decode()
+    names = [name for name in listing.split("\0") if name]
+    return [ROOT / name for name in names if (ROOT / name).is_file()]
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    for path in tracked_files():
+        if path.suffix in {".png", ".lock", ".bin", ".jar"}:
+            continue
+        try:
+            yield path, path.read_text()
+        except UnicodeDecodeError:
+            continue
+
+
+def test_the_folder_called_platform_shadows_nothing() -> None:
+    """`platform/` at the root must stay a namespace directory beside the standard library's."""
+    assert not (ROOT / "platform" / "__init__.py").exists()
+    code = "import platform, uuid; platform.system(); uuid.uuid4()"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr.decode()
+
+
+@pytest.mark.parametrize("distribution", ["broker", "platform", "pipelines"])
+def test_distribution_folders_hold_no_modules(distribution: str) -> None:
+    strays = [p.name for p in (ROOT / distribution).glob("*.py")]
+    assert not strays, f"{distribution}/ holds modules: {strays}; they belong in src/"
+
+
+def test_tests_have_no_packages_and_unique_names() -> None:
+    assert not list((ROOT / "tests").rglob("__init__.py"))
+    assert not (ROOT / "tests" / "platform").exists()
+    seen: dict[str, Path] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        assert path.name not in seen, f"{relative(path)} and {relative(seen[path.name])}"
+        seen[path.name] = path
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_module(path: Path) -> None:
+    text = path.read_text()
+    tree = ast.parse(text)
+    lines = text.count("\n")
+    assert lines <= MODULE_LINES_MAX, f"{lines} lines: split it by noun"
+    if path.name not in {"__init__.py", "__main__.py"} and text.strip():
+        assert ast.get_docstring(tree), "a module says in its first line what it is"
+    assert path.stem not in sys.stdlib_module_names or path.stem.startswith("__"), "stdlib name"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert size <= FUNCTION_LINES_MAX, f"{node.name}: {size} lines"
+    if path.name not in CLOCK_MODULES:
+        assert not list(clock_reads(tree)), "the clock is a parameter (see clock.py)"
+
+
+def clock_reads(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
+            if (name, node.func.attr) in CLOCK_CALLS:
+                yield f"line {node.lineno}: {name}.{node.func.attr}"
+
+
+def test_kazoo_has_one_room() -> None:
+    users = [relative(p) for p in SOURCES if re.search(r"^\s*(from|import) kazoo", p.read_text(), re.M)]
+    assert [u for u in users if not u.endswith("cluster/zk.py")] == []
+
+
+FORBIDDEN = {
+    r"\bTODO\b|\bFIXME\b|\bXXX\b": "finish it, or file an issue",
+    r"NotImplementedError": "no stubs",
+    r"(?<![\w.])/(?:work|root|farm)/": "an absolute path of one machine",
+    r"//[a-z0-9.-]*(?:maven|pypi|pythonhosted|npmjs|debian)[a-z0-9.-]*/": "a registry host",
+}
+
+
+@pytest.mark.parametrize("pattern", FORBIDDEN)
+def test_forbidden_words(pattern: str) -> None:
+    found = [
+        f"{relative(path)}:{number}: {line.strip()[:100]}"
+        for path, text in texts()
+        if path != Path(__file__)
+        for number, line in enumerate(text.splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+    assert not found, f"{FORBIDDEN[pattern]}:\n" + "\n".join(found)
+
+
+def test_uv_lock_stays_out() -> None:
+    assert "uv.lock" not in {p.name for p in tracked_files()}
+    lock = (ROOT / "requirements.lock").read_text()
+    assert "://" not in lock, "requirements.lock carries hashes, never addresses"
+    pins = re.findall(r"^[a-z0-9].*$", lock, re.M)
+    assert all("==" in pin for pin in pins)
+    assert lock.count("--hash=sha256:") >= len(pins)
+
+
+def test_markdown_has_one_title() -> None:
+    for path, text in texts():
+        if path.suffix == ".md":
+            body = re.sub(r"```.*?```", "", text, flags=re.S)
+            titles = re.findall(r"^# .+$", body, re.M)
+            assert len(titles) == 1, f"{relative(path)}: {len(titles)} titles"
+
+
+def test_readme_has_exactly_two_commands() -> None:
+    readme = (ROOT / "README.md").read_text()
+    commands = set(re.findall(r"^(make [a-z-]+)", readme, re.M))
+    assert commands == {"make demo", "make test"}
+
+
+def test_definitions_stay_small() -> None:
+    definitions = ROOT / "pipelines/src/penstock_pipelines/definitions.py"
+    assert definitions.read_text().count("\n") <= 60
+
+
+def test_every_dependency_says_why() -> None:
+    for distribution in DISTRIBUTIONS:
+        text = (ROOT / distribution / "pyproject.toml").read_text()
+        block = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.M | re.S)
+        assert block, distribution
+        silent = [
+            line.strip()
+            for line in block.group(1).splitlines()
+            if line.strip() and "#" not in line and "penstock-" not in line
+        ]
+        assert not silent, f"{distribution}/pyproject.toml: {silent}"
