@@ -1,0 +1,314 @@
+"""The settings of a broker, with the defaults that it gives to topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock_broker.config.log_config import LOG_SETTINGS, LogConfig, attribute
+from penstock_broker.config.table import (
+    INT32_MAX,
+    ConfigEntry,
+    ConfigError,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    Setting,
+    at_least,
+    attributes_of,
+    rows_of,
+    setting,
+    unknown_name,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """The broker's own settings, and the defaults that it gives to topics (:attr:`log`)."""
+
+    advertised_listeners: str = setting(
+        "advertised.listeners",
+        ConfigType.STRING,
+        "",
+        "Addresses told to clients, as PLAINTEXT://host:port; empty: the listener's own.",
+    )
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Create a topic when a client asks for it.",
+    )
+    broker_id: int = setting("broker.id", ConfigType.INT, 0, "This broker's id.", check=at_least(0))
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms",
+        ConfigType.LONG,
+        600_000,
+        "Close a connection that is silent this long.",
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        ConfigType.INT,
+        1,
+        "Replicas of a created topic.",
+        check=at_least(1),
+    )
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", ConfigType.BOOLEAN, True, "Whether topics may be deleted."
+    )
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes",
+        ConfigType.INT,
+        55 << 20,
+        "The most bytes that one Fetch answer carries, whatever the client asks for.",
+        check=at_least(1024),
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms",
+        ConfigType.INT,
+        3_000,
+        "How long the first join of an empty group waits for others.",
+        check=at_least(0),
+    )
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms",
+        ConfigType.INT,
+        1_800_000,
+        "The longest session timeout allowed.",
+    )
+    group_max_size: int = setting(
+        "group.max.size",
+        ConfigType.INT,
+        INT32_MAX,
+        "The most members of a group.",
+        check=at_least(1),
+    )
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms",
+        ConfigType.INT,
+        6_000,
+        "The shortest session timeout allowed.",
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms",
+        ConfigType.INT,
+        60_000,
+        "How often the recovery points are written down.",
+        check=at_least(0),
+    )
+    log_flush_scheduler_interval_ms: int = setting(
+        "log.flush.scheduler.interval.ms",
+        ConfigType.LONG,
+        1_000,
+        "How often logs are looked at for flush.ms.",
+        check=at_least(1),
+    )
+    max_connections: int = setting(
+        "max.connections",
+        ConfigType.INT,
+        INT32_MAX,
+        "The most connections at a time.",
+        check=at_least(0),
+    )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip",
+        ConfigType.INT,
+        INT32_MAX,
+        "The most connections at a time from one address.",
+        check=at_least(0),
+    )
+    max_fetch_session_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        ConfigType.INT,
+        1_000,
+        "The most fetch sessions kept.",
+        check=at_least(0),
+    )
+    num_partitions: int = setting(
+        "num.partitions", ConfigType.INT, 1, "Partitions of a created topic.", check=at_least(1)
+    )
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes",
+        ConfigType.INT,
+        4_096,
+        "The most metadata beside a committed offset.",
+    )
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        ConfigType.INT,
+        10_080,
+        "How long the offsets of an empty group are kept.",
+        check=at_least(1),
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms",
+        ConfigType.LONG,
+        600_000,
+        "How often offsets are looked at for expiry.",
+        check=at_least(1),
+    )
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions",
+        ConfigType.INT,
+        50,
+        "Partitions of __consumer_offsets; fixed once the topic exists.",
+        check=at_least(1),
+    )
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes",
+        ConfigType.INT,
+        100 << 20,
+        "segment.bytes of __consumer_offsets.",
+        check=at_least(1),
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        ConfigType.INT,
+        86_400_000,
+        "How long the sequence state of a silent idempotent producer is kept.",
+        check=at_least(1),
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        ConfigType.LONG,
+        -1,
+        "The most request bytes held in memory over all connections; -1 is no bound.",
+    )
+    socket_receive_buffer_bytes: int = setting(
+        "socket.receive.buffer.bytes",
+        ConfigType.INT,
+        102_400,
+        "SO_RCVBUF; -1 leaves the system's.",
+        check=at_least(-1),
+    )
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes",
+        ConfigType.INT,
+        100 << 20,
+        "The largest request; a larger one closes the connection before it is read.",
+        check=at_least(1),
+    )
+    socket_send_buffer_bytes: int = setting(
+        "socket.send.buffer.bytes",
+        ConfigType.INT,
+        102_400,
+        "SO_SNDBUF; -1 leaves the system's.",
+        check=at_least(-1),
+    )
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms",
+        ConfigType.INT,
+        900_000,
+        "The longest transaction timeout that a producer may ask for.",
+        check=at_least(1),
+    )
+    log: LogConfig = field(default_factory=LogConfig)
+    """What a topic has where it overrides nothing."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """The properties that were set, as text."""
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
+        """A configuration from properties; :class:`ConfigError` for an unknown name or bad value.
+
+        ``log.retention.hours`` and its kin count where the finer unit is not given.
+        """
+        changes: dict[str, Any] = {}
+        defaults: dict[str, Any] = {}
+        for name, text in properties.items():
+            if (row := BROKER_SETTINGS.get(name)) is not None:
+                changes[_ATTRIBUTES[row.name]] = row.parse(text)
+            elif name not in _TOPIC_DEFAULT_NAMES:
+                raise ConfigError(unknown_name(name, known_broker_names()))
+        for row in LOG_SETTINGS.values():
+            source = given_name(row, properties)
+            if source is not None:
+                name, factor = source
+                value = replace(row, name=name).parse(properties[name])
+                defaults[attribute(row)] = value * factor if factor != 1 else value
+        return cls(log=replace(LogConfig(), **defaults), given=dict(properties), **changes)
+
+    def topic_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """The effective settings of a topic with these overrides."""
+        return self.log.with_overrides(overrides)
+
+    def describe_topic(
+        self, overrides: Mapping[str, str], names: Iterable[str] | None = None
+    ) -> list[ConfigEntry]:
+        """DescribeConfigs of a topic: every setting, or the known ones of ``names``."""
+        config = self.topic_config(overrides)
+        wanted = None if names is None else set(names)
+        return [
+            self._topic_entry(row, config, overrides)
+            for row in LOG_SETTINGS.values()
+            if wanted is None or row.name in wanted
+        ]
+
+    def _topic_entry(
+        self, row: Setting, config: LogConfig, overrides: Mapping[str, str]
+    ) -> ConfigEntry:
+        synonyms = []
+        value = row.format(getattr(config, attribute(row)))
+        if row.name in overrides:
+            synonyms.append(ConfigSynonym(row.name, value, ConfigSource.TOPIC))
+        broker_name = row.broker_name or row.name
+        if given_name(row, self.given) is not None:
+            text = row.format(getattr(self.log, attribute(row)))
+            synonyms.append(ConfigSynonym(broker_name, text, ConfigSource.STATIC_BROKER))
+        default = row.format(row.default)
+        synonyms.append(ConfigSynonym(broker_name, default, ConfigSource.DEFAULT))
+        return ConfigEntry(
+            row.name, value, synonyms[0].source, row.type, row.doc, False, tuple(synonyms)
+        )
+
+    def describe_broker(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """DescribeConfigs of the broker: its own settings and the defaults of topics."""
+        rows = [
+            (row, row.name, getattr(self, _ATTRIBUTES[row.name]))
+            for row in BROKER_SETTINGS.values()
+        ]
+        rows += [
+            (row, row.broker_name or row.name, getattr(self.log, attribute(row)))
+            for row in LOG_SETTINGS.values()
+        ]
+        wanted = None if names is None else set(names)
+        entries = []
+        for row, name, value in sorted(rows, key=lambda item: item[1]):
+            if wanted is not None and name not in wanted:
+                continue
+            is_given = name in self.given or given_name(row, self.given) is not None
+            synonyms = [ConfigSynonym(name, row.format(row.default), ConfigSource.DEFAULT)]
+            if is_given:
+                synonyms.insert(
+                    0, ConfigSynonym(name, row.format(value), ConfigSource.STATIC_BROKER)
+                )
+            text = row.format(value)
+            entries.append(
+                ConfigEntry(
+                    name, text, synonyms[0].source, row.type, row.doc, True, tuple(synonyms)
+                )
+            )
+        return entries
+
+
+BROKER_SETTINGS: dict[str, Setting] = rows_of(BrokerConfig)
+"""The broker's own settings by name (the defaults of topics are in LOG_SETTINGS)."""
+_ATTRIBUTES = attributes_of(BrokerConfig)
+_TOPIC_DEFAULT_NAMES = frozenset(
+    name
+    for row in LOG_SETTINGS.values()
+    for name in (row.broker_name or row.name, *(alias for alias, _ in row.aliases))
+)
+
+
+def known_broker_names() -> frozenset[str]:
+    """Every property that ``--config`` and ``--set`` understand."""
+    return _TOPIC_DEFAULT_NAMES | frozenset(BROKER_SETTINGS)
+
+
+def given_name(row: Setting, given: Mapping[str, str]) -> tuple[str, int] | None:
+    """The finest-grained property of ``given`` that sets this topic default, and its factor."""
+    for name, factor in ((row.broker_name or row.name, 1), *row.aliases):
+        if name in given:
+            return name, factor
+    return None

@@ -1,0 +1,246 @@
+"""The settings of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock_broker.config.table import (
+    INT64_MAX,
+    ConfigError,
+    ConfigType,
+    Setting,
+    at_least,
+    attributes_of,
+    between,
+    each_of,
+    one_of,
+    rows_of,
+    setting,
+    unknown_name,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """What a topic can override. Immutable: a live change hands the log a new one."""
+
+    cleanup_policy: tuple[str, ...] = setting(
+        "cleanup.policy",
+        ConfigType.LIST,
+        ("delete",),
+        "What becomes of old segments: delete, compact or both. Stored and reported; this broker "
+        "deletes only what DeleteRecords names.",
+        check=each_of("compact", "delete"),
+        broker="log.cleanup.policy",
+    )
+    compression_type: str = setting(
+        "compression.type",
+        ConfigType.STRING,
+        "producer",
+        "producer keeps batches as they were sent; no other value is served.",
+        check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        broker="compression.type",
+    )
+    delete_retention_ms: int = setting(
+        "delete.retention.ms",
+        ConfigType.LONG,
+        86_400_000,
+        "How long a compacted topic keeps delete markers.",
+        check=at_least(0),
+        broker="log.cleaner.delete.retention.ms",
+    )
+    file_delete_delay_ms: int = setting(
+        "file.delete.delay.ms",
+        ConfigType.LONG,
+        60_000,
+        "How long a removed segment's file outlives its name, for readers that still hold it.",
+        check=at_least(0),
+        broker="log.segment.delete.delay.ms",
+    )
+    flush_messages: int = setting(
+        "flush.messages",
+        ConfigType.LONG,
+        INT64_MAX,
+        "Force an fsync after this many records have been appended.",
+        check=at_least(1),
+        broker="log.flush.interval.messages",
+    )
+    flush_ms: int = setting(
+        "flush.ms",
+        ConfigType.LONG,
+        INT64_MAX,
+        "Force an fsync once an appended record has waited this long for one.",
+        check=at_least(0),
+        broker="log.flush.interval.ms",
+    )
+    index_interval_bytes: int = setting(
+        "index.interval.bytes",
+        ConfigType.INT,
+        4096,
+        "Bytes of log between two entries of the offset index.",
+        check=at_least(0),
+        broker="log.index.interval.bytes",
+    )
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms",
+        ConfigType.LONG,
+        INT64_MAX,
+        "The longest a record may stay uncompacted.",
+        check=at_least(1),
+        broker="log.cleaner.max.compaction.lag.ms",
+    )
+    max_message_bytes: int = setting(
+        "max.message.bytes",
+        ConfigType.INT,
+        1_048_588,
+        "The largest record batch accepted, in bytes, after compression.",
+        check=at_least(0),
+        broker="message.max.bytes",
+    )
+    message_timestamp_after_max_ms: int = setting(
+        "message.timestamp.after.max.ms",
+        ConfigType.LONG,
+        3_600_000,
+        "How far a record's timestamp may lie ahead of the broker's clock (CreateTime only).",
+        check=at_least(0),
+        broker="log.message.timestamp.after.max.ms",
+    )
+    message_timestamp_before_max_ms: int = setting(
+        "message.timestamp.before.max.ms",
+        ConfigType.LONG,
+        INT64_MAX,
+        "How far a record's timestamp may lie behind the broker's clock (CreateTime only).",
+        check=at_least(0),
+        broker="log.message.timestamp.before.max.ms",
+    )
+    message_timestamp_type: str = setting(
+        "message.timestamp.type",
+        ConfigType.STRING,
+        "CreateTime",
+        "Whose time a record carries: the producer's, or the broker's at the append.",
+        check=one_of("CreateTime", "LogAppendTime"),
+        broker="log.message.timestamp.type",
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio",
+        ConfigType.DOUBLE,
+        0.5,
+        "The share of uncompacted bytes that makes a log worth compacting.",
+        check=between(0, 1),
+        broker="log.cleaner.min.cleanable.ratio",
+    )
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms",
+        ConfigType.LONG,
+        0,
+        "The least time a record stays uncompacted.",
+        check=at_least(0),
+        broker="log.cleaner.min.compaction.lag.ms",
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas",
+        ConfigType.INT,
+        1,
+        "In-sync replicas (with the leader) that a write with acks=all needs.",
+        check=at_least(1),
+        broker="min.insync.replicas",
+    )
+    preallocate: bool = setting(
+        "preallocate",
+        ConfigType.BOOLEAN,
+        False,
+        "Accepted for compatibility; segments grow as they are written.",
+        broker="log.preallocate",
+    )
+    retention_bytes: int = setting(
+        "retention.bytes",
+        ConfigType.LONG,
+        -1,
+        "The size that a partition may grow to before old segments go; -1 is no bound. Stored and "
+        "reported; this broker deletes only what DeleteRecords names.",
+        broker="log.retention.bytes",
+    )
+    retention_ms: int = setting(
+        "retention.ms",
+        ConfigType.LONG,
+        604_800_000,
+        "The age at which segments go; -1 is never. Stored and reported; this broker deletes only "
+        "what DeleteRecords names.",
+        check=at_least(-1),
+        broker="log.retention.ms",
+        aliases=(("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
+    )
+    segment_bytes: int = setting(
+        "segment.bytes",
+        ConfigType.INT,
+        1 << 30,
+        "The size at which a segment is closed and the next one begun.",
+        check=at_least(14),
+        broker="log.segment.bytes",
+    )
+    segment_index_bytes: int = setting(
+        "segment.index.bytes",
+        ConfigType.INT,
+        10 << 20,
+        "The size at which a segment's offset index is full, which closes the segment.",
+        check=at_least(12),
+        broker="log.index.size.max.bytes",
+    )
+    segment_jitter_ms: int = setting(
+        "segment.jitter.ms",
+        ConfigType.LONG,
+        0,
+        "The most that is taken off segment.ms at random, so that topics do not roll together.",
+        check=at_least(0),
+        broker="log.roll.jitter.ms",
+        aliases=(("log.roll.jitter.hours", 3_600_000),),
+    )
+    segment_ms: int = setting(
+        "segment.ms",
+        ConfigType.LONG,
+        604_800_000,
+        "The age at which a segment is closed even if it is not full.",
+        check=at_least(1),
+        broker="log.roll.ms",
+        aliases=(("log.roll.hours", 3_600_000),),
+    )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether a replica outside the in-sync set may lead, at the price of records.",
+        broker="unclean.leader.election.enable",
+    )
+
+    def with_overrides(self, overrides: Mapping[str, str]) -> LogConfig:
+        """These values with a topic's overrides on top; :class:`ConfigError` for a bad one."""
+        changes: dict[str, Any] = {}
+        for name, text in overrides.items():
+            row = topic_setting(name)
+            changes[attribute(row)] = row.parse(text)
+        return replace(self, **changes)
+
+    @property
+    def stamps_append_time(self) -> bool:
+        """Whether the broker's time replaces the producers'."""
+        return self.message_timestamp_type == "LogAppendTime"
+
+
+LOG_SETTINGS: dict[str, Setting] = rows_of(LogConfig)
+"""Topic settings by name."""
+_ATTRIBUTES = attributes_of(LogConfig)
+
+
+def attribute(row: Setting) -> str:
+    """The name of the field of LogConfig that holds this setting."""
+    return _ATTRIBUTES[row.name]
+
+
+def topic_setting(name: str) -> Setting:
+    """The row of a topic setting; :class:`ConfigError` for an unknown name."""
+    row = LOG_SETTINGS.get(name)
+    if row is None:
+        raise ConfigError(unknown_name(name, LOG_SETTINGS))
+    return row
