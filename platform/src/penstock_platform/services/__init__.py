@@ -1,0 +1,1 @@
+"""Installation checks and the managed services behind ``penstock up``."""
