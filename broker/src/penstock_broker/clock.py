@@ -7,6 +7,7 @@ Everything that needs time is handed a :class:`Clock`; tests hand in
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -32,3 +33,21 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+class Timer(Protocol):
+    """Something that will happen, unless it is cancelled."""
+
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """Calls back later, in the thread that owns the broker's state."""
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        """Call once the :meth:`Clock.monotonic` of the same machine has reached ``when``."""
+        ...
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call after what is going on now, before anything else is read or awaited."""
+        ...

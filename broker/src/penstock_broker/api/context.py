@@ -1,0 +1,119 @@
+"""What a handler is given: the broker's services, and the exchange that it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from penstock_broker.wire.fields import Struct
+
+if TYPE_CHECKING:
+    from penstock_broker.clock import Clock, Timers
+    from penstock_broker.cluster.metadata_store import MetadataStore
+    from penstock_broker.config import BrokerConfig
+    from penstock_broker.groups.coordinator import GroupCoordinator
+    from penstock_broker.replication.replica_manager import ReplicaManager
+
+
+class Exchange(Protocol):
+    """One request of one connection, and the place of its answer in the order of answers."""
+
+    api_version: int
+    client_id: str | None
+
+    @property
+    def client_host(self) -> str:
+        """The peer's address, as groups show it."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody is there any more to read the answer."""
+        ...
+
+    def respond(self, response: Struct) -> None:
+        """Answer a request whose handler returned ``DEFERRED``; once."""
+        ...
+
+    def on_closed(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called should the connection end before the answer."""
+        ...
+
+
+class Delayed(Protocol):
+    """A request that waits for something to happen to one of its keys."""
+
+    def advanced(self, key: Hashable, amount: int) -> bool:
+        """``amount`` more (bytes) of ``key``; True when the request need not wait longer."""
+        ...
+
+    def complete(self) -> None:
+        """Answer now: it need not wait longer, or its time is up. Called once."""
+        ...
+
+
+class Purgatory(Protocol):
+    """Where delayed requests wait; implemented by the server."""
+
+    def park(self, operation: Delayed, keys: Iterable[Hashable], deadline: float) -> None:
+        """Keep ``operation`` until a key completes it or the clock reaches ``deadline``."""
+        ...
+
+    def cancel(self, operation: Delayed) -> None:
+        """Forget an operation whose client is gone."""
+        ...
+
+
+class Deferred:
+    """Returned by a handler that answers later through :meth:`Exchange.respond`."""
+
+
+class Unanswered:
+    """Returned by a handler whose client wants no answer (Produce with acks=0)."""
+
+
+class CloseConnectionError(Exception):
+    """There is no answer that says what is wrong: close the connection, as Kafka does."""
+
+
+DEFERRED = Deferred()
+UNANSWERED = Unanswered()
+
+Reply = Struct | Deferred | Unanswered
+
+
+class Services:
+    """All that handlers may use; built once by the composition root."""
+
+    __slots__ = (
+        "address_of",
+        "clock",
+        "config",
+        "groups",
+        "metadata",
+        "purgatory",
+        "replicas",
+        "timers",
+    )
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        timers: Timers,
+        metadata: MetadataStore,
+        replicas: ReplicaManager,
+        groups: GroupCoordinator,
+        purgatory: Purgatory,
+        address_of: Callable[[], tuple[str, int]],
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.timers = timers
+        self.metadata = metadata
+        self.replicas = replicas
+        self.groups = groups
+        self.purgatory = purgatory
+        self.address_of = address_of
+        """Host and port that clients are told to use for this broker."""

@@ -1,0 +1,102 @@
+"""Where requests wait for data: keyed by what they wait for, with a deadline each.
+
+Kafka's ``DelayedOperationPurgatory`` for a single event loop. An append calls
+:meth:`Purgatory.advance` with its partition and size; every operation parked on that key adds it
+up itself, so a wake costs the same however many partitions a fetch watches. Operations that have
+enough are completed *after* the current read event: a burst of small appends wakes a consumer
+once, with all of them, and completing never happens inside an append.
+
+An operation is completed exactly once: by a key, by its deadline, or never (cancelled, because
+its connection ended).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from penstock_broker.api.context import Delayed
+from penstock_broker.clock import Timer, Timers
+
+
+class _Parked:
+    """An operation with the keys that it is filed under."""
+
+    __slots__ = ("keys", "operation", "ready", "timer")
+
+    def __init__(self, operation: Delayed, keys: tuple[Hashable, ...]) -> None:
+        self.operation = operation
+        self.keys = keys
+        self.ready = False
+        self.timer: Timer | None = None
+
+
+class DelayedOperations:
+    """The purgatory. Owned by the event loop; not thread-safe."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._by_key: dict[Hashable, dict[int, _Parked]] = {}
+        self._parked: dict[int, _Parked] = {}
+        self._ready: list[_Parked] = []
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def park(self, operation: Delayed, keys: Iterable[Hashable], deadline: float) -> None:
+        """Keep ``operation`` until a key completes it or the clock reaches ``deadline``."""
+        parked = _Parked(operation, tuple(keys))
+        self._parked[id(operation)] = parked
+        for key in parked.keys:
+            self._by_key.setdefault(key, {})[id(operation)] = parked
+        parked.timer = self._timers.call_at(deadline, lambda: self._complete(parked))
+
+    def advance(self, key: Hashable, amount: int) -> None:
+        """``amount`` more of ``key``: operations that now have enough are completed soon."""
+        waiting = self._by_key.get(key)
+        if waiting is None:
+            return
+        for parked in waiting.values():
+            if not parked.ready and parked.operation.advanced(key, amount):
+                parked.ready = True
+                if not self._ready:
+                    self._timers.call_soon(self._complete_ready)
+                self._ready.append(parked)
+
+    def wake(self, key: Hashable) -> None:
+        """Complete everything that waits for ``key``, enough or not (deleted, moved)."""
+        for parked in list(self._by_key.get(key, {}).values()):
+            self._complete(parked)
+
+    def cancel(self, operation: Delayed) -> None:
+        """Forget an operation whose client is gone."""
+        parked = self._parked.get(id(operation))
+        if parked is not None:
+            self._remove(parked)
+
+    def complete_all(self) -> None:
+        """Answer everybody with what there is: the broker is stopping."""
+        for parked in list(self._parked.values()):
+            self._complete(parked)
+
+    def _complete_ready(self) -> None:
+        ready, self._ready = self._ready, []
+        for parked in ready:
+            self._complete(parked)
+
+    def _complete(self, parked: _Parked) -> None:
+        if self._remove(parked):
+            parked.operation.complete()
+
+    def _remove(self, parked: _Parked) -> bool:
+        identity = id(parked.operation)
+        if self._parked.get(identity) is not parked:
+            return False
+        del self._parked[identity]
+        for key in parked.keys:
+            waiting = self._by_key[key]
+            del waiting[identity]
+            if not waiting:
+                del self._by_key[key]
+        if parked.timer is not None:
+            parked.timer.cancel()
+        return True
