@@ -1,0 +1,263 @@
+"""The disk, as the log sees it: a small interface with one real implementation.
+
+Its simulated twin is ``penstock_broker.testing.mem_files``, which tears, forgets what was not
+synced, and fails on command. Everything that the storage floor does to a disk goes through here.
+
+What is promised: bytes written are seen by every later read of the process. What is not: that
+they survive a power cut before ``sync``; that a new, renamed or removed name survives one before
+``sync_directory`` of its folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class LockTaken(Exception):
+    """Another process holds the lock."""
+
+
+class File(Protocol):
+    """An open file, read and written at positions.
+
+    It closes when its last holder lets go, so a reader that was handed a slice of a segment keeps
+    the bytes although the segment has been deleted meanwhile.
+    """
+
+    @property
+    def path(self) -> Path:
+        """The name it was opened under."""
+        ...
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, for sendfile; -1 where the file has none (use :meth:`read`)."""
+        ...
+
+    def size(self) -> int:
+        """Its length in bytes."""
+        ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """``size`` bytes at ``position``, fewer where the file ends."""
+        ...
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write all of ``data``, or raise OSError with any part of it written."""
+        ...
+
+    def write_parts(self, parts: Sequence[Buffer], position: int) -> None:
+        """As :meth:`write`, for several buffers that follow each other."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Return when everything written is on the disk (fdatasync). Safe in another thread."""
+        ...
+
+
+class Lock(Protocol):
+    """A lock that is held until closed, or until the process dies."""
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """A disk."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; FileNotFoundError unless ``create``."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def size(self, path: Path) -> int:
+        """The length of a file that is not open; FileNotFoundError where there is none."""
+        ...
+
+    def modified_ms(self, path: Path) -> int:
+        """When the file was last written, in milliseconds since the epoch."""
+        ...
+
+    def names(self, directory: Path) -> list[str]:
+        """The sorted names in a directory."""
+        ...
+
+    def is_directory(self, path: Path) -> bool: ...
+
+    def make_directory(self, path: Path) -> None:
+        """Create a directory and its missing parents; it may be there already."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename a file (replacing the target) or a directory."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; none there is fine."""
+        ...
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory with what it holds; none there is fine."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Return when the names in a directory are on the disk."""
+        ...
+
+    def lock(self, path: Path) -> Lock:
+        """Take an exclusive lock; :class:`LockTaken` when another process has it."""
+        ...
+
+
+class OsFile:
+    """A file of the operating system, as a plain descriptor."""
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self.fd, size, position)
+
+    def write(self, data: Buffer, position: int) -> None:
+        written = os.pwrite(self.fd, data, position)
+        if written != len(data):
+            # A nearly full disk takes a part; the next call says why.
+            rest = memoryview(data)[written:]
+            while rest:
+                position += written
+                written = os.pwrite(self.fd, rest, position)
+                rest = rest[written:]
+
+    def write_parts(self, parts: Sequence[Buffer], position: int) -> None:
+        size = sum(len(part) for part in parts)
+        if len(parts) > _IOV_MAX or os.pwritev(self.fd, parts, position) != size:
+            self.write(b"".join(parts), position)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+
+    def sync(self) -> None:
+        _datasync(self.fd)
+
+    def __del__(self) -> None:
+        fd, self.fd = getattr(self, "fd", -1), -1
+        if fd >= 0:
+            os.close(fd)
+
+
+_IOV_MAX = 1024
+# macOS has no fdatasync.
+_datasync = getattr(os, "fdatasync", os.fsync)
+
+
+class OsLock:
+    """An exclusive flock on a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._fd)
+            raise LockTaken(str(path)) from None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsFiles:
+    """The machine's disk."""
+
+    __slots__ = ()
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def names(self, directory: Path) -> list[str]:
+        return sorted(entry.name for entry in directory.iterdir())
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        if path.exists():
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path) -> OsLock:
+        return OsLock(path)
+
+
+def read_file(files: Files, path: Path) -> bytes:
+    """The whole of a small file; FileNotFoundError where there is none."""
+    file = files.open(path)
+    return file.read(0, file.size())
+
+
+def replace_file(files: Files, path: Path, data: bytes) -> None:
+    """Put ``data`` in the place of a small file: after a crash it holds the old or the new.
+
+    Written beside, synced, renamed over, and the folder synced.
+    """
+    beside = path.with_name(path.name + ".tmp")
+    file = files.open(beside, create=True)
+    file.truncate(0)
+    file.write(data, 0)
+    file.sync()
+    files.rename(beside, path)
+    files.sync_directory(path.parent)
+
+
+def append_line(files: Files, path: Path, line: bytes) -> None:
+    """Add a line to a file and sync it; a torn last line of an earlier crash is closed first."""
+    file = files.open(path, create=True)
+    end = file.size()
+    if end and file.read(end - 1, 1) != b"\n":
+        line = b"\n" + line
+    file.write(line + b"\n", end)
+    file.sync()
+    files.sync_directory(path.parent)
