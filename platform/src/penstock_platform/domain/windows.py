@@ -87,7 +87,7 @@ class Window:
 
     @property
     def record_count(self) -> int:
-        """Offsets in the window; records, where the topic has neither compaction nor transactions."""
+        """Offsets in the window: records, on topics without compaction or transactions."""
         return sum(len(r) for r in self.ranges)
 
     @property

@@ -1,0 +1,393 @@
+"""The declaration of a topic, and every name that follows from it.
+
+One YAML document a topic::
+
+    metadata: {name: shop.orders, labels: {domain: shop}}
+    spec: {partitions: 6, replicas: 1, configs: {cleanup.policy: delete}}
+    retention: {keep: 7d, max_bytes: null}
+    schema: {format: json, file: orders.schema.json}
+    owners: ["team:shop"]
+    description: Orders as the shop's checkout sends them.
+    deletion_policy: retain                # retain | delete
+    land: {window: hourly, max_records: 5000000}
+    audit: {grace: 15m, severity: ERROR, accept_unaudited: false}
+    freshness: {fail_after: 2h, warn_after: 90m}
+
+Only ``metadata.name`` is required. Errors name the file, the line, the key, what was found and
+what would do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from penstock_platform.domain.cron import CronError, cron_of
+from penstock_platform.domain.topic_configs import config_problem
+
+AUDIT_TOPIC = "__penstock_audit"
+CATALOG = "lake"
+MAX_RECORDS_DEFAULT = 5_000_000
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_OWNER = re.compile(r"team:[A-Za-z0-9_]+|[^@\s]+@[^@\s]+\.[^@\s]+")
+
+
+class TopicError(ValueError):
+    """A declaration that cannot be used: one line a problem, with file, line, key and remedy."""
+
+
+def parse_duration(value: object) -> timedelta:
+    """``90s``, ``15m``, ``2h``, ``7d``, ``1h 30m``. Raises ValueError for anything else."""
+    if isinstance(value, timedelta):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    parts = _DURATION.findall(text)
+    if not parts or _DURATION.sub("", text).strip():
+        raise ValueError("write a number with its unit: 90s, 15m, 2h, 7d")
+    return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
+
+
+def format_duration(value: timedelta) -> str:
+    """The shortest text that ``parse_duration`` reads back: ``15m``, ``36h``, ``250ms``."""
+    milliseconds = round(value.total_seconds() * 1000)
+    for unit, size in (("d", 86400000), ("h", 3600000), ("m", 60000), ("s", 1000)):
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms"
+
+
+Duration = Annotated[
+    timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration, return_type=str)
+]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class TopicMetadata(_Part):
+    name: str
+    labels: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_topic_name(cls, name: str) -> str:
+        if not _NAME.fullmatch(name) or name in (".", ".."):
+            raise ValueError("topic names have 1 to 249 of the characters a-z A-Z 0-9 . _ -")
+        return name
+
+
+class PartitionsSpec(_Part):
+    """``spec``: what the broker is told. ``configs`` are Kafka's topic configs by their names."""
+
+    partitions: int = Field(default=1, ge=1, le=10_000)
+    replicas: int = Field(default=1, ge=1, le=32)
+    configs: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("configs", mode="before")
+    @classmethod
+    def _are_known_configs(cls, configs: object) -> object:
+        if not isinstance(configs, Mapping):
+            return configs
+        texts = {str(name): _config_text(value) for name, value in configs.items()}
+        problems = [p for name, value in texts.items() if (p := config_problem(name, value))]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return texts
+
+
+class RetentionSpec(_Part):
+    """How long the log is kept: ``keep`` counts from a window's close; null keeps for ever."""
+
+    keep: Duration | None = None
+    max_bytes: int | None = Field(default=None, ge=1)
+
+
+class SchemaSpec(_Part):
+    """The contract by which silver is parsed; ``file`` is relative to the declaration."""
+
+    format: Literal["json"] = "json"
+    file: str
+
+
+class LandSpec(_Part):
+    """Landing in the lake: ``window`` is minutely, hourly, daily or a cron in UTC.
+
+    ``max_records`` bounds a window that is frozen late; the newest always takes the rest.
+    """
+
+    window: str = "hourly"
+    max_records: int = Field(default=MAX_RECORDS_DEFAULT, ge=1)
+
+    @field_validator("window")
+    @classmethod
+    def _is_a_cron(cls, window: str) -> str:
+        try:
+            cron_of(window)
+        except CronError as error:
+            raise ValueError(str(error)) from error
+        return window
+
+    @property
+    def cron(self) -> str:
+        return cron_of(self.window)
+
+
+class AuditSpec(_Part):
+    """``grace``: how long producers' evidence may be due before records count as unaudited."""
+
+    grace: Duration = timedelta(minutes=15)
+    severity: Literal["WARN", "ERROR"] = "ERROR"
+    accept_unaudited: bool = False
+
+
+class FreshnessSpec(_Part):
+    fail_after: Duration
+    warn_after: Duration | None = None
+
+    @model_validator(mode="after")
+    def _warns_first(self) -> FreshnessSpec:
+        if self.warn_after is not None and self.warn_after >= self.fail_after:
+            raise ValueError("warn_after must be shorter than fail_after")
+        return self
+
+
+class TopicSpec(_Part):
+    """One topic as declared. ``contract`` is the document's key ``schema``."""
+
+    metadata: TopicMetadata
+    spec: PartitionsSpec = PartitionsSpec()
+    retention: RetentionSpec = RetentionSpec()
+    contract: SchemaSpec | None = Field(default=None, alias="schema")
+    owners: tuple[str, ...] = ()
+    description: str = ""
+    deletion_policy: Literal["retain", "delete"] = "retain"
+    land: LandSpec | None = None
+    audit: AuditSpec = AuditSpec()
+    freshness: FreshnessSpec | None = None
+
+    @field_validator("owners")
+    @classmethod
+    def _are_owners(cls, owners: tuple[str, ...]) -> tuple[str, ...]:
+        for owner in owners:
+            if not _OWNER.fullmatch(owner):
+                raise ValueError(f"{owner!r} is neither team:name nor an e-mail address")
+        return owners
+
+    @model_validator(mode="after")
+    def _parses_what_it_lands(self) -> TopicSpec:
+        if self.contract is not None and self.land is None:
+            raise ValueError(
+                "schema needs land: silver is parsed from the landed table; add land: {}"
+            )
+        return self
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def table(self) -> str:
+        return table_part(self.name)
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.spec.configs.get("cleanup.policy", "delete")
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.spec.configs.get("message.timestamp.type", "CreateTime") == "LogAppendTime"
+
+    @property
+    def broker_configs(self) -> dict[str, str]:
+        """The topic configs the broker gets, with its own deletion switched off.
+
+        A landed topic is swept by the platform, window by window, once it is proven. A topic that
+        is not landed cannot be proven: its ``retention`` becomes the broker's.
+        """
+        if self.land is not None:
+            kept = {"retention.ms": "-1", "retention.bytes": "-1"}
+        else:
+            keep, size = self.retention.keep, self.retention.max_bytes
+            kept = {
+                "retention.ms": str(round(keep.total_seconds() * 1000)) if keep else "-1",
+                "retention.bytes": str(size) if size else "-1",
+            }
+        return {**self.spec.configs, **kept}
+
+
+def parse_topic(
+    values: Mapping[str, Any],
+    file: str = "",
+    lines: Mapping[tuple[str | int, ...], int] | None = None,
+) -> TopicSpec:
+    """Validate one declaration. Raises TopicError naming file, line, key, finding and remedy.
+
+    ``lines`` maps key paths to 1-based lines, as ``key_lines`` gives them.
+    """
+    try:
+        return TopicSpec.model_validate(dict(values))
+    except ValidationError as error:
+        raise TopicError(
+            "\n".join(_sentence(dict(e), file, lines or {}) for e in error.errors())
+        ) from error
+
+
+def load_topic(text: str, file: str = "") -> TopicSpec:
+    """Read a declaration from YAML text, stand-alone or as the ``attributes`` of a component.
+
+    Raises TopicError, also for YAML that is none.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise TopicError(f"{file or 'declaration'}: not YAML: {error}") from error
+    if not isinstance(document, Mapping):
+        raise TopicError(f"{file or 'declaration'}: expected keys such as metadata and spec")
+    lines = key_lines(text)
+    if isinstance(document.get("attributes"), Mapping):
+        document = document["attributes"]
+        lines = {path[1:]: line for path, line in lines.items() if path[:1] == ("attributes",)}
+    return parse_topic(document, file, lines)
+
+
+def key_lines(text: str) -> dict[tuple[str | int, ...], int]:
+    """The 1-based line of every key path of a YAML document; the first document, if several."""
+    lines: dict[tuple[str | int, ...], int] = {}
+
+    def walk(node: yaml.Node, path: tuple[str | int, ...]) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                here = (*path, str(key.value))
+                lines[here] = key.start_mark.line + 1
+                walk(value, here)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                lines[(*path, index)] = value.start_mark.line + 1
+                walk(value, (*path, index))
+
+    root = next(iter(yaml.compose_all(text)), None)
+    if root is not None:
+        lines[()] = root.start_mark.line + 1
+        walk(root, ())
+    return lines
+
+
+def table_part(topic: str) -> str:
+    """The topic's name in tables: lower case, other characters one ``_``, no leading ``_``."""
+    return re.sub(r"[^a-z0-9]+", "_", topic.lower()).lstrip("_")
+
+
+def bronze_table(topic: str) -> str:
+    return f"{CATALOG}.bronze.{table_part(topic)}"
+
+
+def silver_table(topic: str) -> str:
+    return f"{CATALOG}.silver.{table_part(topic)}"
+
+
+def quarantine_table(topic: str) -> str:
+    return f"{CATALOG}.quarantine.{table_part(topic)}"
+
+
+def mart_table(name: str) -> str:
+    return f"{CATALOG}.marts.{name}"
+
+
+def consumer_group(topic: str) -> str:
+    """The ordinary consumer group that shows the landed offsets to any Kafka tool."""
+    return f"penstock.bronze.{table_part(topic)}"
+
+
+def topic_key(cluster: str, topic: str) -> list[str]:
+    """Asset keys, as lists of parts. Dots in a topic's name stay inside one part."""
+    return [cluster, "topic", topic]
+
+
+def bronze_key(topic: str) -> list[str]:
+    return [CATALOG, "bronze", table_part(topic)]
+
+
+def silver_key(topic: str) -> list[str]:
+    return [CATALOG, "silver", table_part(topic)]
+
+
+def quarantine_key(topic: str) -> list[str]:
+    return [CATALOG, "quarantine", table_part(topic)]
+
+
+def books_key(topic: str) -> list[str]:
+    return ["books", topic]
+
+
+def retention_key(topic: str) -> list[str]:
+    return ["retention", topic]
+
+
+def refuse_collisions(specs: Iterable[TopicSpec]) -> None:
+    """Raises TopicError when two declarations share a topic or land in one table."""
+    topics: set[str] = set()
+    tables: dict[str, str] = {}
+    for spec in specs:
+        if spec.name in topics:
+            raise TopicError(f"topic {spec.name} is declared twice; keep one declaration")
+        topics.add(spec.name)
+        other = tables.setdefault(spec.table, spec.name) if spec.land else spec.name
+        if other != spec.name:
+            raise TopicError(
+                f"topics {other} and {spec.name} would both land in {bronze_table(spec.name)}; "
+                "rename one of them"
+            )
+
+
+def _config_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _sentence(
+    problem: dict[str, Any], file: str, lines: Mapping[tuple[str | int, ...], int]
+) -> str:
+    path = tuple(part for part in problem["loc"] if part != "function-before")
+    line = next((lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in lines), None)
+    where = (file or "declaration") + (f":{line}" if line else "")
+    key = ".".join(map(str, path)) or "the declaration"
+    if problem["type"] == "missing":
+        return f"{where}: {key} is missing; add it"
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: {key} is not a key here{_meant(path)}"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if not path:
+        return f"{where}: {message}"
+    return f"{where}: {key}: {message} (found {problem['input']!r})"
+
+
+def _meant(path: tuple[str | int, ...]) -> str:
+    model: Any = TopicSpec
+    for part in path[:-1]:
+        model = next(
+            (f.annotation for n, f in model.model_fields.items() if part in (n, f.alias)), None
+        )
+        arguments = getattr(model, "__args__", (model,))
+        model = next((a for a in arguments if isinstance(a, type) and issubclass(a, _Part)), None)
+        if model is None:
+            return ""
+    known = [field.alias or name for name, field in model.model_fields.items()]
+    close = difflib.get_close_matches(str(path[-1]), known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"

@@ -1,0 +1,31 @@
+"""An archive in memory, with the one guarantee of the real one."""
+
+from __future__ import annotations
+
+import threading
+
+
+class MemoryArchive:
+    """``resources.archive.Archive`` in a dictionary: creates are atomic, also between threads."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def uri(self) -> str:
+        return "memory:/"
+
+    def create(self, key: str, data: bytes) -> bool:
+        with self._lock:
+            if key in self.objects:
+                return False
+            self.objects[key] = bytes(data)
+            return True
+
+    def get(self, key: str) -> bytes | None:
+        return self.objects.get(key)
+
+    def list(self, prefix: str) -> list[str]:
+        with self._lock:
+            return sorted(key for key in self.objects if key.startswith(prefix))
