@@ -31,15 +31,16 @@ class KafkaSettings(_Section):
     """``bootstrap_servers`` empty: our own broker is started on ``port``."""
 
     bootstrap_servers: str = ""
-    port: int = 9092
+    port: int = Field(default=9092, ge=1, le=65535)
     properties: dict[str, str] = Field(default_factory=dict)  # librdkafka names: SASL, TLS …
+    broker: dict[str, str] = Field(default_factory=dict)  # our broker's, under Kafka's names
 
 
 class S3Settings(_Section):
     """``endpoint`` empty: the embedded S3Proxy is started on ``port``."""
 
     endpoint: str = ""
-    port: int = 9000
+    port: int = Field(default=9000, ge=1, le=65535)
     bucket: str = "penstock"
     prefix: str = "archive"
     region: str = "us-east-1"
@@ -51,9 +52,10 @@ class SparkSettings(_Section):
     """``remote`` empty: a warm Spark Connect server is started on ``port``."""
 
     remote: str = ""
-    port: int = 15002
+    port: int = Field(default=15002, ge=1, le=65535)
     master: str = "local[2]"
-    driver_memory: str = "1g"
+    driver_memory: str = Field(default="1g", pattern=r"^\d+[kmgKMG]$")
+    ivy_settings: str = ""  # an Ivy settings file: a mirror, or a directory of jars
 
 
 class LakeSettings(_Section):
@@ -64,9 +66,12 @@ class LakeSettings(_Section):
 
 
 class DagsterSettings(_Section):
-    port: int = 3000
-    code_server_port: int = 4266
+    """``module`` holds the definitions; it is looked for beside ``penstock.toml`` too."""
+
+    port: int = Field(default=3000, ge=1, le=65535)
+    code_server_port: int = Field(default=4266, ge=1, le=65535)
     module: str = "penstock_pipelines.definitions"
+    max_concurrent_runs: int = Field(default=4, ge=1)
 
 
 class AlertSettings(_Section):
@@ -82,6 +87,7 @@ class Settings(_Section):
 
     home: Path
     cluster: str = "local"
+    host: str = "127.0.0.1"  # what our services bind to
     kafka: KafkaSettings = KafkaSettings()
     s3: S3Settings = S3Settings()
     spark: SparkSettings = SparkSettings()
@@ -90,16 +96,26 @@ class Settings(_Section):
     alerts: AlertSettings = AlertSettings()
 
     @property
+    def project(self) -> Path:
+        """The directory that holds ``penstock.toml`` and the state directory."""
+        return self.home.parent
+
+    @property
+    def local_address(self) -> str:
+        """Where a process of this machine reaches our own services."""
+        return "127.0.0.1" if self.host in ("0.0.0.0", "") else self.host
+
+    @property
     def bootstrap_servers(self) -> str:
-        return self.kafka.bootstrap_servers or f"127.0.0.1:{self.kafka.port}"
+        return self.kafka.bootstrap_servers or f"{self.local_address}:{self.kafka.port}"
 
     @property
     def s3_endpoint(self) -> str:
-        return self.s3.endpoint or f"http://127.0.0.1:{self.s3.port}"
+        return self.s3.endpoint or f"http://{self.local_address}:{self.s3.port}"
 
     @property
     def spark_remote(self) -> str:
-        return self.spark.remote or f"sc://127.0.0.1:{self.spark.port}"
+        return self.spark.remote or f"sc://{self.local_address}:{self.spark.port}"
 
     @property
     def catalog_path(self) -> Path:
@@ -115,7 +131,7 @@ class Settings(_Section):
 
     @property
     def dagster_url(self) -> str:
-        return f"http://127.0.0.1:{self.dagster.port}"
+        return f"http://{self.local_address}:{self.dagster.port}"
 
     @property
     def alert_file(self) -> Path:
@@ -130,7 +146,9 @@ class Settings(_Section):
         """
         env = os.environ if env is None else env
         home = (home or Path(env.get(HOME_VARIABLE) or ".penstock")).absolute()
-        file = next((f for f in (home.parent / SETTINGS_FILE, home / SETTINGS_FILE) if f.is_file()), None)
+        file = next(
+            (f for f in (home.parent / SETTINGS_FILE, home / SETTINGS_FILE) if f.is_file()), None
+        )
         values: dict[str, Any] = {}
         if file is not None:
             try:
@@ -151,14 +169,28 @@ def _override(values: dict[str, Any], env: Mapping[str, str]) -> None:
             for key in section.model_fields:
                 text = env.get(f"PENSTOCK_{name}_{key}".upper())
                 if text is not None:
-                    values.setdefault(name, {})[key] = text.split(",") if key == "urls" else text
+                    values.setdefault(name, {})[key] = _from_text(section, key, text)
         elif name != "home" and (text := env.get(f"PENSTOCK_{name}".upper())) is not None:
             values[name] = text
+
+
+def _from_text(section: type[_Section], key: str, text: str) -> Any:
+    """A variable's text as its field wants it: lists by commas, tables as ``name=value,…``."""
+    kind = str(section.model_fields[key].annotation)
+    if kind.startswith("dict"):
+        pairs = (pair.partition("=") for pair in _split(text))
+        return {name.strip(): value.strip() for name, _, value in pairs}
+    return _split(text) if kind.startswith("tuple") else text
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return "; ".join(
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (found {e['input']!r})" for e in error.errors()
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (found {e['input']!r})"
+            for e in error.errors()
         )
     return str(error)
