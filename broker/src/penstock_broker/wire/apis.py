@@ -38,7 +38,7 @@ class Api:
         return self.flexible_from is not None and version >= self.flexible_from
 
 
-class UnsupportedVersion(Exception):
+class UnsupportedVersionError(Exception):
     """A request for an API or a version that the codec does not have; its header is known."""
 
     def __init__(self, header: RequestHeader) -> None:
@@ -75,13 +75,14 @@ APIS: Final[dict[int, Api]] = {
 def decode_request(frame: Buffer) -> tuple[RequestHeader, Struct]:
     """Decode a request frame, header and body.
 
-    Raises DecodeError for malformed bytes and UnsupportedVersion where the header is fine but the
-    codec has no such API or version. Bytes after the message are ignored, as Apache Kafka does.
+    Raises DecodeError for malformed bytes and UnsupportedVersionError where the header is fine
+    but the codec has no such API or version. Bytes after the message are ignored, as Apache
+    Kafka does.
     """
     header, position = headers.decode_request_header(frame)
     api = APIS.get(header.api_key)
     if api is None or header.api_version not in api.versions:
-        raise UnsupportedVersion(header)
+        raise UnsupportedVersionError(header)
     if api.flexible(header.api_version):
         position = headers.skip_header_tags(frame, position)
     request, _ = decode(api.request, header.api_version, frame, position)
