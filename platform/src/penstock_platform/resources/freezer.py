@@ -1,0 +1,110 @@
+"""The freezer: publishes every window that is due, in order, each in its place of the chain.
+
+Metadata only: it asks for offsets and creates small objects. Killed between any two instructions
+and started again, it finds the end of the chain and goes on from there; two freezers at once take
+turns, because whoever is refused a place reads the chain again and computes anew.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from importlib.metadata import version
+from itertools import islice
+from typing import Protocol
+
+from penstock_platform.domain.clock import Clock, from_iso
+from penstock_platform.domain.cron import CronWindow, due_windows
+from penstock_platform.domain.topics import TopicSpec
+from penstock_platform.domain.windows import (
+    PartitionOffsets,
+    TopicRef,
+    Window,
+    plan_freeze,
+)
+from penstock_platform.resources.windows import WindowStore
+
+WINDOWS_MAX = 1000
+LOST_RACES_MAX = 100
+CODE_VERSION = version("penstock-platform")
+
+
+class OffsetSource(Protocol):
+    """What the freezer asks of a cluster; ``KafkaCluster`` answers."""
+
+    def ref(self, topic: str) -> TopicRef: ...
+
+    def offsets(self, topic: str) -> dict[int, PartitionOffsets]: ...
+
+    def offsets_for_time(self, topic: str, timestamp_ms: int) -> dict[int, int | None]: ...
+
+    def broker_stamps(self, topic: str) -> bool: ...
+
+
+class FreezeError(RuntimeError):
+    """A topic whose windows cannot be frozen: says why."""
+
+
+def freeze_due(
+    kafka: OffsetSource,
+    store: WindowStore,
+    spec: TopicSpec,
+    clock: Clock,
+    *,
+    start: datetime,
+    begin_new: bool = False,
+    windows_max: int = WINDOWS_MAX,
+) -> list[Window]:
+    """Freeze what is due for a topic and return the windows that this call published.
+
+    ``start`` is when the first window of the partition definition opens. At most ``windows_max``
+    windows are published in a call; when more are missing the next call goes on. Raises
+    FreezeError for a topic without ``land``, NewIncarnationError for a recreated topic unless
+    ``begin_new``, ChainError, ClusterError and ArchiveError as they come.
+    """
+    if spec.land is None:
+        raise FreezeError(f"topic {spec.name} is not landed, so it has no windows; add land: {{}}")
+    ref = kafka.ref(spec.name)
+    store.admit(ref, clock.now(), begin_new)
+    published: list[Window] = []
+    for _race in range(LOST_RACES_MAX):
+        newest = store.newest(ref)
+        since = max(start, from_iso(newest.closed_at)) if newest else start
+        missing = due_windows(spec.land.cron, since, clock.now())
+        due = list(islice(missing, windows_max - len(published)))
+        if not due:
+            return published
+        complete = next(missing, None) is None
+        offsets = kafka.offsets(spec.name)
+        planned = plan_freeze(
+            ref,
+            newest,
+            due,
+            offsets,
+            max_records=spec.land.max_records,
+            frozen_at=clock.now(),
+            code_version=CODE_VERSION,
+            stamped_cuts=_stamped_cuts(kafka, spec.name, due[:-1] if complete else due),
+            reaches_newest=complete,
+        )
+        for window in planned:
+            if not store.publish(window):
+                break
+            published.append(window)
+        else:
+            return published
+    raise FreezeError(
+        f"topic {spec.name}: lost {LOST_RACES_MAX} races for the end of its chain; "
+        "are more than a few freezers running?"
+    )
+
+
+def _stamped_cuts(
+    kafka: OffsetSource, topic: str, late: list[CronWindow]
+) -> dict[str, dict[int, int | None]] | None:
+    """Where the broker's own stamps part the windows frozen late; None where producers stamp."""
+    if not late or not kafka.broker_stamps(topic):
+        return None
+    return {
+        window.key: kafka.offsets_for_time(topic, round(window.closes.timestamp() * 1000))
+        for window in late
+    }

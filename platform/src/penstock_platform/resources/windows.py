@@ -1,0 +1,293 @@
+"""The chain of windows, its receipts and books, in the archive.
+
+Every place is written once. The newest of a numbered sequence is found by asking, never by
+listing: places are filled in order, so a search for the first free one is exact whatever the
+store's listings say.
+
+Called twice, or from two processes at once: ``publish`` has one winner a place; a receipt of an
+attempt that has one is not written again; books and acceptances take the next free number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from penstock_platform.domain import archive_keys as keys
+from penstock_platform.domain.books import Acceptance, Book, Finding
+from penstock_platform.domain.clock import from_iso, to_iso
+from penstock_platform.domain.cron import opening_of, tick_at_or_after
+from penstock_platform.domain.receipts import Receipt
+from penstock_platform.domain.windows import ChainError, TopicRef, Window, check_link
+from penstock_platform.resources.archive import Archive
+
+WINDOWS_CACHED = 4096
+
+
+class NewIncarnationError(ChainError):
+    """The topic was recreated under its name; a new chain begins only when it is told to."""
+
+
+class WindowStore:
+    """Windows, receipts, books and acceptances of all topics in one archive."""
+
+    def __init__(self, archive: Archive, prefix: str = "") -> None:
+        self._archive = archive
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._newest_seen: dict[TopicRef, int] = {}
+        # Windows are immutable; what was read once stays true. Absent places are not remembered.
+        self._window_at = lru_cache(maxsize=WINDOWS_CACHED)(self._read_window)
+
+    # --- the chain ----------------------------------------------------------------------------
+
+    def get(self, ref: TopicRef, sequence: int) -> Window | None:
+        try:
+            return self._window_at(ref, sequence)
+        except _AbsentError:
+            return None
+
+    def newest(self, ref: TopicRef) -> Window | None:
+        """The end of the chain, or None before the first window."""
+        first_free = _first_free(
+            lambda n: self.get(ref, n) is not None, self._newest_seen.get(ref, 0)
+        )
+        if first_free == 0:
+            return None
+        self._newest_seen[ref] = first_free - 1
+        return self.get(ref, first_free - 1)
+
+    def find(self, ref: TopicRef, key: str) -> Window | None:
+        """The window of a Dagster partition key. Raises CronError for what is not a key."""
+        wanted = opening_of(key)
+        newest = self.newest(ref)
+        low, high = 0, newest.sequence if newest else -1
+        while low <= high:
+            middle = (low + high) // 2
+            window = self._present(ref, middle)
+            opened = from_iso(window.opened_at)
+            if opened == wanted:
+                return window
+            low, high = (middle + 1, high) if opened < wanted else (low, middle - 1)
+        return None
+
+    def all(self, ref: TopicRef, since: int = 0) -> Iterator[Window]:
+        """The chain from a place on, each link checked. Raises ChainError where one is broken."""
+        previous = self.get(ref, since - 1) if since else None
+        sequence = since
+        while (window := self.get(ref, sequence)) is not None:
+            check_link(previous, window)
+            yield window
+            previous, sequence = window, sequence + 1
+
+    def recent(self, ref: TopicRef, most: int) -> list[Window]:
+        """The last windows of the chain, oldest first."""
+        newest = self.newest(ref)
+        if newest is None:
+            return []
+        return list(self.all(ref, max(0, newest.sequence + 1 - most)))
+
+    def publish(self, window: Window) -> bool:
+        """Take the window's place in the chain; False when it is taken. Raises ChainError for a
+        window that does not continue the one before."""
+        before = self.get(window.ref, window.sequence - 1) if window.sequence else None
+        if window.sequence and before is None:
+            raise ChainError(f"window {window.window_id}: the place before it is empty")
+        check_link(before, window)
+        return self._create(keys.window_key(window.ref, window.sequence), window.to_bytes())
+
+    # --- incarnations and starts --------------------------------------------------------------
+
+    def incarnations(self, cluster_id: str, topic: str) -> list[str]:
+        """The topic ids that this name has had chains for, oldest first."""
+        found: list[str] = []
+        while (data := self._get(keys.incarnation_key(cluster_id, topic, len(found)))) is not None:
+            found.append(str(json.loads(data)["topic_id"]))
+        return found
+
+    def admit(self, ref: TopicRef, at: datetime, begin_new: bool = False) -> None:
+        """Make sure that ``ref`` is the incarnation whose chain goes on.
+
+        The first incarnation is admitted by itself. Raises NewIncarnationError when the topic was
+        recreated since and ``begin_new`` is False.
+        """
+        while True:
+            known = self.incarnations(ref.cluster_id, ref.topic)
+            if known and known[-1] == ref.topic_id:
+                return
+            if known and not begin_new:
+                raise NewIncarnationError(
+                    f"topic {ref.topic} was recreated: its chain belongs to topic id {known[-1]}, "
+                    f"the broker now has {ref.topic_id}. What the old one held is not in the new "
+                    f"log. To begin a new chain: penstock window begin {ref.topic}"
+                )
+            key = keys.incarnation_key(ref.cluster_id, ref.topic, len(known))
+            entry = {"v": 1, "topic_id": ref.topic_id, "begun_at": to_iso(at)}
+            if self._create(key, _canonical(entry)):
+                return
+
+    def partition_start(self, cluster: str, topic: str, cron: str, now: datetime) -> datetime:
+        """When the first window of a topic opens: settled once, then read.
+
+        The first call settles on the last tick of the cron at or before ``now``, so that the
+        window under way is the first one. ``cluster`` is the cluster's name in the settings.
+        """
+        key = keys.start_key(cluster, topic)
+        if (data := self._get(key)) is None:
+            opens = _last_tick(cron, now)
+            self._create(key, _canonical({"v": 1, "start": to_iso(opens)}))
+            data = self._get(key)
+        if data is None:
+            raise ChainError(f"{key} was written and cannot be read back")
+        return from_iso(json.loads(data)["start"])
+
+    # --- receipts, books, acceptances ---------------------------------------------------------
+
+    def add_receipt(self, receipt: Receipt) -> Receipt:
+        """Write a landing's receipt; an attempt that has one keeps it."""
+        number = 0
+        while True:
+            key = keys.receipt_key(receipt.ref, receipt.table, receipt.sequence, number)
+            data = self._get(key)
+            if data is None and self._create(key, receipt.to_bytes()):
+                return receipt
+            known = Receipt.from_bytes(data if data is not None else self._sure(key))
+            if known.attempt_id == receipt.attempt_id:
+                return known
+            number += 1
+
+    def receipts(self, ref: TopicRef, table: str, sequence: int) -> list[Receipt]:
+        """The receipts of a window in a table, in the order of their writing."""
+        return [
+            Receipt.from_bytes(data)
+            for data in self._numbered(lambda n: keys.receipt_key(ref, table, sequence, n))
+        ]
+
+    def add_book(self, book: Book) -> int:
+        """Write a book under its window's next number, and return that."""
+        return self._append(lambda n: keys.book_key(book.ref, book.sequence, n), book.to_bytes())
+
+    def newest_book(self, ref: TopicRef, sequence: int) -> Book | None:
+        data = self._last(lambda n: keys.book_key(ref, sequence, n))
+        return Book.from_bytes(data) if data is not None else None
+
+    def books(self, ref: TopicRef, sequence: int) -> list[Book]:
+        """All books of a window, oldest first."""
+        return [
+            Book.from_bytes(data)
+            for data in self._numbered(lambda n: keys.book_key(ref, sequence, n))
+        ]
+
+    def accept(self, window: Window, by: str, reason: str, at: datetime) -> Acceptance:
+        """Record that a person accepts what the window's newest book found.
+
+        Raises ValueError without a reason, or when there is nothing to accept.
+        """
+        book = self.newest_book(window.ref, window.sequence)
+        findings: tuple[Finding, ...] = tuple(
+            f for f in (book.findings if book else ()) if f.state is not None
+        )
+        if not reason.strip():
+            raise ValueError("an acceptance needs a reason: --reason 'why this is lived with'")
+        if not findings:
+            raise ValueError(f"window {window.window} of {window.topic} has no finding to accept")
+        acceptance = Acceptance(window.window_id, by, reason.strip(), to_iso(at), findings)
+        self._append(
+            lambda n: keys.acceptance_key(window.ref, window.sequence, n), acceptance.to_bytes()
+        )
+        return acceptance
+
+    def acceptances(self, ref: TopicRef, sequence: int) -> list[Acceptance]:
+        return [
+            Acceptance.from_bytes(data)
+            for data in self._numbered(lambda n: keys.acceptance_key(ref, sequence, n))
+        ]
+
+    def retire(self, window: Window, at: datetime, why: str) -> None:
+        """Record that the window's records were deleted from the log. Twice is once."""
+        entry = {"v": 1, "window_id": window.window_id, "retired_at": to_iso(at), "why": why}
+        self._create(keys.retired_key(window.ref, window.sequence), _canonical(entry))
+
+    def retired(self, ref: TopicRef, sequence: int) -> bool:
+        return self._get(keys.retired_key(ref, sequence)) is not None
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _read_window(self, ref: TopicRef, sequence: int) -> Window:
+        data = self._get(keys.window_key(ref, sequence))
+        if data is None:
+            raise _AbsentError
+        return Window.from_bytes(data)
+
+    def _present(self, ref: TopicRef, sequence: int) -> Window:
+        window = self.get(ref, sequence)
+        if window is None:
+            raise ChainError(f"window {ref.topic_id}/{sequence} is missing inside its chain")
+        return window
+
+    def _numbered(self, key: Callable[[int], str]) -> Iterator[bytes]:
+        number = 0
+        while (data := self._get(key(number))) is not None:
+            yield data
+            number += 1
+
+    def _last(self, key: Callable[[int], str]) -> bytes | None:
+        first_free = _first_free(lambda n: self._get(key(n)) is not None, 0)
+        return self._get(key(first_free - 1)) if first_free else None
+
+    def _append(self, key: Callable[[int], str], data: bytes) -> int:
+        number = _first_free(lambda n: self._get(key(n)) is not None, 0)
+        while not self._create(key(number), data):
+            number += 1
+        return number
+
+    def _create(self, key: str, data: bytes) -> bool:
+        return self._archive.create(self._prefix + key, data)
+
+    def _get(self, key: str) -> bytes | None:
+        return self._archive.get(self._prefix + key)
+
+    def _sure(self, key: str) -> bytes:
+        data = self._get(key)
+        if data is None:
+            raise ChainError(f"{key} was refused as existing and cannot be read")
+        return data
+
+
+class _AbsentError(LookupError):
+    """No object under that key (not cached, unlike a value)."""
+
+
+def _first_free(taken: Callable[[int], bool], hint: int) -> int:
+    """The least number that is not taken, where places are taken in order from 0.
+
+    Doubles its step from the hint (one that was taken once, or 0), then halves: about twice
+    log2(n) questions, two when the hint is the last one taken.
+    """
+    if not taken(hint):
+        if hint == 0:
+            return 0
+        return _first_free(taken, 0)
+    low, step = hint, 1
+    while taken(low + step):
+        low, step = low + step, step * 2
+    high = low + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if taken(middle) else (low, middle)
+    return high
+
+
+def _last_tick(cron: str, now: datetime) -> datetime:
+    """The last tick at or before ``now``; found forwards, as windows are."""
+    span = timedelta(minutes=1)
+    while (tick := tick_at_or_after(cron, now - span)) > now:
+        span *= 2
+    while (later := tick_at_or_after(cron, tick + timedelta(minutes=1))) <= now:
+        tick = later
+    return tick
+
+
+def _canonical(value: dict[str, object]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
