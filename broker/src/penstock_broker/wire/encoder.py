@@ -199,7 +199,11 @@ class _Builder:
             if entry.tag is not None:
                 tagged.append(entry)
                 continue
-            self.value(entry.type, f"{local}.{entry.name}", entry.nullable(self.version))
+            source = f"{local}.{entry.name}"
+            nullable = entry.nullable(self.version)
+            if entry.type is STRING and entry.nullable_since is not None and not nullable:
+                source = f"({source} or '')"  # null is not there yet in this version
+            self.value(entry.type, source, nullable)
         if self.flexible:
             if tagged:
                 self.tags(local, sorted(tagged, key=lambda entry: entry.tag or 0))

@@ -1,0 +1,38 @@
+"""DescribeAcls."""
+
+from penstock_broker.wire.schema import INT8, INT16, INT32, STRING, Struct, array, field
+
+API_KEY = 29
+VERSIONS = range(1, 4)
+FLEXIBLE_FROM = 2
+
+
+class DescribeAclsRequest(Struct, versions=VERSIONS, flexible_from=FLEXIBLE_FROM):
+    resource_type_filter: int = field(INT8)
+    resource_name_filter: str | None = field(STRING, nullable_since=0)
+    pattern_type_filter: int = field(INT8, since=1, default=3)
+    principal_filter: str | None = field(STRING, nullable_since=0)
+    host_filter: str | None = field(STRING, nullable_since=0)
+    operation: int = field(INT8)
+    permission_type: int = field(INT8)
+
+
+class AclDescription(Struct):
+    principal: str = field(STRING)
+    host: str = field(STRING)
+    operation: int = field(INT8)
+    permission_type: int = field(INT8)
+
+
+class DescribeAclsResource(Struct):
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+    pattern_type: int = field(INT8, since=1, default=3)
+    acls: list[AclDescription] = array(AclDescription)
+
+
+class DescribeAclsResponse(Struct, versions=VERSIONS, flexible_from=FLEXIBLE_FROM):
+    throttle_time_ms: int = field(INT32, default=0)
+    error_code: int = field(INT16, default=0)
+    error_message: str | None = field(STRING, nullable_since=0, default=None)
+    resources: list[DescribeAclsResource] = array(DescribeAclsResource, default=())
