@@ -1,0 +1,215 @@
+"""The equations that hold between the log and the lake, as pure functions.
+
+Expectations come from the window object, never from the data under test; answers are exact ranges,
+never a ratio. As many records lost as duplicated is MIXED, not balanced.
+
+Offsets are one-dimensional int64 arrays per partition, in any order, repeated as often as they are
+in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock_platform.domain.books import (
+    Equation,
+    EquationResult,
+    Finding,
+    state_of_findings,
+)
+from penstock_platform.domain.ranges import (
+    OffsetRange,
+    Offsets,
+    by_partition,
+    count,
+    intersect,
+    merge,
+    missing_and_duplicates,
+    ranges_of,
+    subtract,
+)
+from penstock_platform.domain.windows import Window
+
+NO_OFFSETS: Offsets = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpan:
+    """Header of one record batch of the log: offsets ``base <= offset <= last``.
+
+    Records may be fewer than offsets where the log was compacted. (KIP-98; record batch v2.)
+    """
+
+    base: int
+    last: int
+    control: bool
+    transactional: bool
+    producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """As a read_committed Fetch answers it: the producer, and its first offset of that one."""
+
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What is known of the log beside the window; everything but the window is optional.
+
+    ``log_starts``: the log's first offsets now. ``legal_holes``: offsets of control batches and
+    aborted transactions, which no consumer is ever given. ``compacted``: other holes prove nothing.
+    """
+
+    log_starts: Mapping[int, int] | None = None
+    legal_holes: Sequence[OffsetRange] = ()
+    compacted: bool = False
+
+
+def stored_equals_landed(
+    window: Window, landed: Mapping[int, Offsets], log: LogView | None = None
+) -> EquationResult:
+    """Equation 1: every offset of the window's ranges is in the table once, and nothing else is.
+
+    A missing offset below the log's present start is ``retained_away``: no re-run can bring it
+    back from the broker. A missing offset above it is ``missing``: a re-run can. An offset frozen
+    beyond the log's end of that time is ``log_truncated``: it was there once, and the log has lost
+    it since (an unclean election, a disk put back from a copy).
+    """
+    log = log or LogView()
+    legal = merge(log.legal_holes)
+    missing: list[OffsetRange] = []
+    duplicate: list[OffsetRange] = []
+    outside: list[OffsetRange] = []
+    for r in window.ranges:
+        found = missing_and_duplicates(r, landed.get(r.partition, NO_OFFSETS))
+        missing += found.missing
+        duplicate += found.duplicate
+        outside += found.outside
+    for partition in sorted(set(landed) - {r.partition for r in window.ranges}):
+        outside += ranges_of(partition, landed[partition])
+    lost = subtract(missing, legal)
+    gone = intersect(lost, _before(log.log_starts or {}, lost))
+    there = subtract(lost, gone)
+    findings = [
+        _finding("hole" if log.compacted else "missing", there),
+        _finding("retained_away", gone, "deleted from the log before they were landed"),
+        _finding("duplicate", duplicate),
+        _finding("outside", outside, "in the table under this window, and no part of it"),
+        _finding("log_truncated", _truncated(window), "the log ended before what was frozen"),
+    ]
+    kept = tuple(f for f in findings if f is not None)
+    expected = window.record_count - count(intersect(window.ranges, legal))
+    rows = sum(int(offsets.size) for offsets in landed.values())
+    return EquationResult(
+        equation=Equation.STORED_EQUALS_LANDED,
+        state=state_of_findings(kept),
+        expected=expected,
+        found=window.record_count - count(missing),
+        findings=kept,
+        detail={"rows": rows, "legal_holes": count(intersect(window.ranges, legal))},
+    )
+
+
+def parsed_plus_quarantined_equals_landed(
+    landed: Mapping[int, Offsets],
+    parsed: Mapping[int, Offsets],
+    quarantined: Mapping[int, Offsets],
+) -> EquationResult:
+    """Equation 3: the coordinates of silver and quarantine together are those of bronze, each once.
+
+    Compared by coordinates both ways, never by counts. An offset that is landed twice is equation
+    1's to name; here it counts as one.
+    """
+    missing: list[OffsetRange] = []
+    outside: list[OffsetRange] = []
+    twice: list[OffsetRange] = []
+    both: list[OffsetRange] = []
+    for p in sorted({*landed, *parsed, *quarantined}):
+        wanted = np.unique(landed.get(p, NO_OFFSETS))
+        good, bad = parsed.get(p, NO_OFFSETS), quarantined.get(p, NO_OFFSETS)
+        found = np.concatenate((good, bad))
+        missing += ranges_of(p, np.setdiff1d(wanted, found))
+        outside += ranges_of(p, np.setdiff1d(found, wanted))
+        shared = np.intersect1d(good, bad)
+        both += ranges_of(p, shared)
+        twice += ranges_of(p, np.setdiff1d(_repeated(found), shared))
+    findings = [
+        _finding("missing", missing, "landed, and neither parsed nor quarantined"),
+        _finding("duplicate", twice, "parsed or quarantined more than once"),
+        _finding("duplicate", both, "parsed and quarantined as well"),
+        _finding("outside", outside, "parsed or quarantined, and not landed"),
+    ]
+    kept = tuple(f for f in findings if f is not None)
+    expected = sum(int(np.unique(offsets).size) for offsets in landed.values())
+    return EquationResult(
+        equation=Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED,
+        state=state_of_findings(kept),
+        expected=expected,
+        found=expected - count(missing),
+        findings=kept,
+        detail={
+            "parsed": sum(int(offsets.size) for offsets in parsed.values()),
+            "quarantined": sum(int(offsets.size) for offsets in quarantined.values()),
+        },
+    )
+
+
+def legal_holes(
+    partition: int, batches: Iterable[BatchSpan], aborted: Sequence[AbortedTransaction]
+) -> tuple[OffsetRange, ...]:
+    """The offsets of one partition that no read_committed consumer is given.
+
+    Control batches hold markers, not records. A transactional batch is aborted from its
+    transaction's first offset on, up to that producer's next marker. ``batches`` come in offset
+    order, as the log has them.
+    """
+    waiting = sorted(aborted, key=lambda a: a.first_offset)
+    under_way: set[int] = set()
+    holes: list[OffsetRange] = []
+    for batch in batches:
+        while waiting and waiting[0].first_offset <= batch.last:
+            under_way.add(waiting.pop(0).producer_id)
+        if batch.control:
+            under_way.discard(batch.producer_id)
+        if batch.control or (batch.transactional and batch.producer_id in under_way):
+            holes.append(OffsetRange(partition, batch.base, batch.last + 1))
+    return merge(holes)
+
+
+def retained_away(window: Window, log_starts: Mapping[int, int]) -> tuple[OffsetRange, ...]:
+    """The offsets of the window that the log no longer holds: the landing's ``gone``."""
+    return intersect(window.ranges, _before(log_starts, window.ranges))
+
+
+def _before(
+    log_starts: Mapping[int, int], ranges: Iterable[OffsetRange]
+) -> tuple[OffsetRange, ...]:
+    return tuple(
+        OffsetRange(partition, 0, log_starts[partition])
+        for partition in by_partition(ranges)
+        if log_starts.get(partition, 0) > 0
+    )
+
+
+def _truncated(window: Window) -> tuple[OffsetRange, ...]:
+    return tuple(
+        OffsetRange(p.p, p.high_watermark, p.start)
+        for p in window.partitions
+        if p.high_watermark < p.start
+    )
+
+
+def _repeated(offsets: Offsets) -> Offsets:
+    values = np.sort(offsets)
+    return values[1:][values[1:] == values[:-1]]
+
+
+def _finding(kind: str, ranges: Iterable[OffsetRange], detail: str = "") -> Finding | None:
+    merged = merge(ranges)
+    return Finding(kind, merged, detail=detail) if merged else None
