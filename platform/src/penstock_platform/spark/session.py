@@ -95,9 +95,9 @@ def _escaped(value: str) -> str:
 def _local_conf(settings: Settings, state: Path) -> dict[str, str]:
     return {
         "spark.app.name": "penstock",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.driver.host": settings.local_address,
+        "spark.driver.bindAddress": settings.host,
+        "spark.connect.grpc.binding.address": settings.host,
         "spark.connect.grpc.binding.port": str(settings.spark.port),
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",

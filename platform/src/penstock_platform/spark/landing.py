@@ -1,0 +1,262 @@
+"""Land exactly one frozen window in its bronze table: a pure function of the window object.
+
+The job reads the offsets that the window names, no more and no fewer, and replaces the window's
+rows in one commit. Run it again, or after a crash at any instruction: the same rows. A commit
+carries its proof in the snapshot's properties (``SNAPSHOT_*``).
+
+The fence: the base snapshot is taken before the read, and the commit is refused (Iceberg's
+serializable isolation) when anything has touched the window's rows since: a zombie of this job, a
+compaction, a person. A refused commit takes a fresh base and tries again.
+
+Offsets that the broker has deleted meanwhile (``LandingJob.gone``) are not silently skipped: what
+the lake still holds of them, in the base snapshot or in an older one, is carried over into the new
+commit. What is nowhere is missing in the table, and the books name it.
+
+Not promised: one row per offset on compacted or transactional topics; there the log itself has
+holes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.topics import bronze_table
+from penstock_platform.domain.windows import Window
+from penstock_platform.spark.tables import (
+    BRONZE_COLUMNS,
+    LakeTable,
+    base_snapshot,
+    commit_refused,
+    overwrite_window,
+)
+
+TRIES_MAX = 3
+RECORDS_PER_FILE = 250_000
+RECORDS_PER_TASK_MAX = 1_000_000
+
+# The reader's own knobs. A frozen window's records are all there, so a fetch need never wait; with
+# Kafka's default of 500 ms the reader's look at the log's ends queues behind a long poll, half a
+# second a partition. 500 records a poll (the default) halve the throughput.
+READER_OPTIONS = {
+    "failOnDataLoss": "true",
+    "includeHeaders": "true",
+    "kafkaConsumer.pollTimeoutMs": "30000",
+    "kafka.isolation.level": "read_committed",
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
+    "kafka.fetch.max.wait.ms": "10",
+}
+
+
+class LandingError(RuntimeError):
+    """A window that could not be landed: names window, table and cause. Nothing was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LandingJob:
+    """What one attempt needs to know beside the window.
+
+    ``kafka_properties`` carry the Java client's names. ``gone``: offsets of the window below the
+    broker's log start. ``recover_from``: older snapshots of the table, best first, that may still
+    hold rows of ``gone``. ``at`` is told each step's name as it is reached.
+    """
+
+    bootstrap_servers: str
+    attempt_id: str
+    kafka_properties: Mapping[str, str] = field(default_factory=dict)
+    gone: tuple[OffsetRange, ...] = ()
+    recover_from: tuple[int, ...] = ()
+    at: Callable[[str], None] = lambda _step: None
+
+
+@dataclass(frozen=True, slots=True)
+class LandingResult:
+    """What an attempt committed. ``digest``: see ``row_digest``, 16 hex digits, as it was read.
+
+    ``record_bytes`` counts keys and values. The snapshot is found by ``attempt_id``: Spark Connect
+    does not return it.
+    """
+
+    table: str
+    window_id: str
+    attempt_id: str
+    rows: int
+    record_bytes: int
+    digest: str
+    seconds: float
+    tries: int
+
+
+def land_bronze(spark: SparkSession, window: Window, job: LandingJob) -> LandingResult:
+    """Replace the window's rows in bronze by the records at its offsets.
+
+    Raises LandingError: offsets that are not on the broker though ``gone`` does not name them, an
+    unreachable broker, a commit that was refused ``TRIES_MAX`` times.
+    """
+    table = LakeTable(bronze_table(window.topic), BRONZE_COLUMNS)
+    started = time.monotonic()
+    for attempt in range(1, TRIES_MAX + 1):
+        try:
+            counted = _attempt(spark, table, window, job)
+        except PySparkException as error:
+            if commit_refused(error) and attempt < TRIES_MAX:
+                continue
+            raise LandingError(
+                f"window {window.window} of {window.topic} ({window.window_id}) was not landed in "
+                f"{table.name} at try {attempt}: {first_line(error)}"
+            ) from error
+        return LandingResult(
+            table=table.name,
+            window_id=window.window_id,
+            attempt_id=job.attempt_id,
+            rows=counted["rows"],
+            record_bytes=counted["record_bytes"],
+            digest=digest_of_halves(counted["low"], counted["high"]),
+            seconds=time.monotonic() - started,
+            tries=attempt,
+        )
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _attempt(
+    spark: SparkSession, table: LakeTable, window: Window, job: LandingJob
+) -> dict[str, int]:
+    base = base_snapshot(spark, table)
+    rows = window_rows(spark, window, job)
+    if job.gone:
+        rows = rows.unionByName(_carried_over(spark, table.name, window, job, base))
+    job.at("planned")
+    counted = Observation()
+    rows = rows.observe(
+        counted,
+        sf.count(sf.lit(1)).alias("rows"),
+        sf.sum(sf.octet_length("value").cast("bigint")).alias("values"),
+        sf.sum(sf.octet_length("key").cast("bigint")).alias("keys"),
+        *digest_halves(row_digest()),
+    )
+    job.at("writing")
+    overwrite_window(
+        rows, table, window.window_id, base, snapshot_properties(window, job.attempt_id)
+    )
+    seen = {name: int(value or 0) for name, value in counted.get.items()}
+    return {**seen, "record_bytes": seen["values"] + seen["keys"]}
+
+
+def window_rows(spark: SparkSession, window: Window, job: LandingJob) -> DataFrame:
+    """The window's records as bronze rows, straight from the broker; ``gone`` offsets left out."""
+    ranges = remaining_ranges(window, job.gone)
+    options = {
+        **READER_OPTIONS,
+        **{f"kafka.{name}": value for name, value in job.kafka_properties.items()},
+        "kafka.bootstrap.servers": job.bootstrap_servers,
+        "assign": json.dumps({window.topic: [r.partition for r in ranges]}),
+        "startingOffsets": json.dumps({window.topic: {str(r.partition): r.start for r in ranges}}),
+        "endingOffsets": json.dumps({window.topic: {str(r.partition): r.end for r in ranges}}),
+        "maxRecordsPerPartition": str(RECORDS_PER_TASK_MAX),
+    }
+    records = spark.read.format("kafka").options(**options).load()
+    count = sum(len(r) for r in ranges)
+    occupied = sum(1 for r in ranges if len(r))
+    return records.select(
+        sf.lit(window.window_id).alias("window_id"),
+        sf.col("topic"),
+        sf.col("partition"),
+        sf.col("offset"),
+        sf.col("timestamp"),
+        sf.col("timestampType").alias("timestamp_type"),
+        sf.col("key"),
+        sf.col("value"),
+        sf.col("headers"),
+    ).coalesce(files_of(count, occupied))
+
+
+def files_of(records: int, partitions: int) -> int:
+    """How many data files a window becomes: two at least, so two cores read, if there is enough.
+
+    A file per partition and minute would be a file per few hundred records on a quiet topic.
+    Large windows are not held back: each task's share is bounded by ``RECORDS_PER_TASK_MAX``.
+    """
+    if records > RECORDS_PER_TASK_MAX:
+        return partitions + math.ceil(records / RECORDS_PER_TASK_MAX)
+    return max(1, min(partitions, max(2, math.ceil(records / RECORDS_PER_FILE))))
+
+
+def remaining_ranges(window: Window, gone: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
+    """The window's ranges, each begun where the broker's log still does; ends are kept.
+
+    ``gone`` holds at most one range a partition, a prefix of the window's.
+    """
+    first = {r.partition: r.end for r in gone}
+    return tuple(
+        OffsetRange(r.partition, min(r.end, max(r.start, first.get(r.partition, r.start))), r.end)
+        for r in window.ranges
+    )
+
+
+def row_digest() -> Column:
+    """One bronze row in 64 bits: everything it holds, where it lay included."""
+    return sf.xxhash64("partition", "offset", "timestamp", "key", "value", "headers")
+
+
+def digest_halves(digest: Column) -> tuple[Column, Column]:
+    """The additive digest as two sums of 32-bit halves: a sum of whole ones could overflow."""
+    low = sf.sum(digest.bitwiseAND(sf.lit(0xFFFF_FFFF))).alias("low")
+    high = sf.sum(sf.shiftrightunsigned(digest, 32)).alias("high")
+    return low, high
+
+
+def digest_of_halves(low: int, high: int) -> str:
+    """The sums of the halves as one sum modulo 2^64, 16 hex digits."""
+    return f"{(low + (high << 32)) % (1 << 64):016x}"
+
+
+def snapshot_properties(window: Window, attempt_id: str) -> dict[str, str]:
+    """What a commit says of itself. The window object in the archive stays the source of truth:
+    expiring a snapshot takes its properties with it."""
+    return {
+        "penstock.attempt": attempt_id,
+        "penstock.window": window.window,
+        "penstock.window-id": window.window_id,
+        "penstock.window-sha256": window.sha256,
+        "penstock.topic": window.topic,
+        "penstock.ranges": json.dumps(
+            [[r.partition, r.start, r.end] for r in window.ranges], separators=(",", ":")
+        ),
+    }
+
+
+def first_line(error: PySparkException) -> str:
+    """What a JVM error says, without its stack."""
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _carried_over(
+    spark: SparkSession, table: str, window: Window, job: LandingJob, base: int | None
+) -> DataFrame:
+    snapshots = list(dict.fromkeys(s for s in (base, *job.recover_from) if s is not None))
+    inside = reduce(lambda a, b: a | b, (_within(r) for r in job.gone))
+    held = [
+        spark.read.option("snapshot-id", str(snapshot))
+        .table(table)
+        .where((sf.col("window_id") == window.window_id) & inside)
+        for snapshot in snapshots
+    ]
+    if not held:
+        return spark.table(table).limit(0)
+    return reduce(DataFrame.unionByName, held).dropDuplicates(["partition", "offset"])
+
+
+def _within(gone: OffsetRange) -> Column:
+    return (sf.col("partition") == gone.partition) & sf.col("offset").between(
+        gone.start, gone.end - 1
+    )

@@ -1,0 +1,127 @@
+"""Tables of the lake, as Spark writes them: how they are created, and how a window is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+# Every record in full fidelity: bronze is the archive too.
+BRONZE_COLUMNS: tuple[tuple[str, str], ...] = (
+    ("window_id", "string"),
+    ("topic", "string"),
+    ("partition", "int"),
+    ("offset", "bigint"),
+    ("timestamp", "timestamp"),
+    ("timestamp_type", "int"),
+    ("key", "binary"),
+    ("value", "binary"),
+    ("headers", "array<struct<key:string,value:binary>>"),
+)
+
+QUARANTINE_COLUMNS: tuple[tuple[str, str], ...] = (
+    ("window_id", "string"),
+    ("partition", "int"),
+    ("offset", "bigint"),
+    ("timestamp", "timestamp"),
+    ("reason", "string"),
+    ("value", "binary"),
+)
+
+TABLE_PROPERTIES = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    # A row group is held in memory until it is whole, one for each task.
+    "write.parquet.row-group-size-bytes": str(32 * 1024 * 1024),
+    # One window is one table partition: nothing to shuffle or to sort for.
+    "write.distribution-mode": "none",
+    "write.spark.fanout.enabled": "true",
+    # Other windows' commits are no conflict: take the new base and go on.
+    "commit.retry.num-retries": "20",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    # Snapshots name the windows they touched, so a receipt's standing is read from the summaries.
+    "write.summary.partition-limit": "20",
+}
+
+_REFUSALS = (
+    "org.apache.iceberg.exceptions.ValidationException",
+    "org.apache.iceberg.exceptions.CommitFailedException",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """A table with ``window_id`` as identity partition: full name, columns as (name, SQL type)."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def namespace(self) -> str:
+        return self.name.rsplit(".", 1)[0]
+
+
+def create_table(spark: SparkSession, table: LakeTable) -> None:
+    """Create namespace and table where they are missing. Safe under racing creators."""
+    columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in table.columns)
+    properties = ", ".join(f"'{key}'='{value}'" for key, value in TABLE_PROPERTIES.items())
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.namespace}").collect()
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {table.name} ({columns}) USING iceberg "
+        f"PARTITIONED BY (window_id) TBLPROPERTIES ({properties})"
+    ).collect()
+
+
+def base_snapshot(spark: SparkSession, table: LakeTable) -> int | None:
+    """The table's current snapshot id, None for none yet; creates the table when it is missing."""
+    try:
+        found = _main_snapshot(spark, table)
+    except AnalysisException as error:
+        if not table_is_missing(error):
+            raise
+        create_table(spark, table)
+        found = _main_snapshot(spark, table)
+    return found
+
+
+def overwrite_window(
+    rows: DataFrame,
+    table: LakeTable,
+    window_id: str,
+    base: int | None,
+    properties: Mapping[str, str],
+) -> None:
+    """Replace a window's rows in one commit, refused when the window was touched since ``base``.
+
+    ``overwrite`` by the condition, not ``overwritePartitions``: the latter cannot empty a window
+    whose re-run has no rows. Without a base every commit of the table's life is a conflict, which
+    is right: the table was empty when the rows were read.
+    """
+    writer = rows.writeTo(table.name).option("isolation-level", "serializable")
+    if base is not None:
+        writer = writer.option("validate-from-snapshot-id", str(base))
+    for name, value in properties.items():
+        writer = writer.option(f"snapshot-property.{name}", value)
+    writer.overwrite(sf.col("window_id") == sf.lit(window_id))
+
+
+def commit_refused(error: PySparkException) -> bool:
+    """Whether a commit lost against another one. Spark Connect wraps Iceberg's exception."""
+    return any(name in str(error) for name in _REFUSALS)
+
+
+def table_is_missing(error: PySparkException) -> bool:
+    return "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error)
+
+
+def _main_snapshot(spark: SparkSession, table: LakeTable) -> int | None:
+    rows = spark.sql(f"SELECT snapshot_id FROM {table.name}.refs WHERE name = 'main'").collect()
+    return int(rows[0][0]) if rows else None
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
