@@ -1,0 +1,50 @@
+"""What commands share: the settings of this call, the console, and how tables look."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from penstock_platform.settings import Settings
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or for programs.",
+)
+
+
+def settings() -> Settings:
+    """The settings of the directory in which the command was typed."""
+    return Settings.load()
+
+
+def console() -> Console:
+    """Standard output. Without a terminal lines are not folded, so that they can be searched."""
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def print_json(document: object) -> None:
+    click.echo(json.dumps(document, indent=2, default=str))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: str = "") -> Table:
+    """A plain table; ``right`` names the columns (comma-separated) that are aligned right."""
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        grid.add_column(
+            column,
+            justify="right" if column in right.split(",") else "left",
+            overflow="fold",
+        )
+    for row in rows:
+        grid.add_row(*("" if cell is None else str(cell) for cell in row))
+    return grid

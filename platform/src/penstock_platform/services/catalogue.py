@@ -1,0 +1,288 @@
+"""The services: what each is started with, where it serves, and which setting replaces it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock_platform.services import layout
+from penstock_platform.services.errors import ServiceError
+from penstock_platform.services.java import Java
+from penstock_platform.settings import Settings
+
+# Variables that every service carries, so that its processes can be told from others'.
+SERVICE_VARIABLE = "PENSTOCK_SERVICE"
+
+LOCATION_NAME = "pipelines"
+
+# S3Proxy and the launcher idle most of their lives: a small heap and the light compiler.
+FRUGAL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
+# Spark keeps the full compiler (generated code is its speed) but gives idle heap back.
+SPARK_JVM = (
+    "-XX:+UseSerialGC",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=30",
+    "-XX:ReservedCodeCacheSize=128m",
+    "-Xms96m",
+)
+
+
+@dataclass(frozen=True)
+class Service:
+    """One process under supervision. ``after`` names services that must serve first."""
+
+    name: str
+    title: str
+    endpoint: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    port: int | None = None
+    port_setting: str = ""
+    after: tuple[str, ...] = ()
+    priority: int = 0
+    memory_mb: int = 0
+    ready_seconds: int = 60
+
+
+@dataclass(frozen=True)
+class External:
+    """A service that the settings name: not started here, only asked whether it serves."""
+
+    name: str
+    title: str
+    endpoint: str
+    setting: str
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the Java services are made of; None where no Java service is started."""
+
+    java: Java
+    spark_jars: tuple[Path, ...]
+    s3proxy_jar: Path
+
+
+def externals(settings: Settings) -> list[External]:
+    found = []
+    if settings.kafka.bootstrap_servers:
+        found.append(
+            External("kafka", "Kafka", settings.bootstrap_servers, "kafka.bootstrap_servers")
+        )
+    if settings.s3.endpoint:
+        found.append(External("s3", "S3", settings.s3_endpoint, "s3.endpoint"))
+    if settings.spark.remote:
+        found.append(External("spark", "Spark Connect", settings.spark_remote, "spark.remote"))
+    return found
+
+
+def needs_java(settings: Settings) -> bool:
+    return not (settings.s3.endpoint and settings.spark.remote)
+
+
+def services(
+    settings: Settings, tools: Tools | None, env: Mapping[str, str] | None = None
+) -> list[Service]:
+    """The services to start, in the order in which they are started and shown.
+
+    ``env`` is the caller's environment: its ``PENSTOCK_…`` variables are settings, and hold in
+    the services as they do here.
+    """
+    env = os.environ if env is None else env
+    table: list[tuple[bool, Callable[[Settings, Tools | None, Mapping[str, str]], Service]]] = [
+        (not settings.kafka.bootstrap_servers, _broker),
+        (not settings.s3.endpoint, _s3),
+        (not settings.spark.remote, _spark),
+        (True, _code),
+        (True, _webserver),
+        (True, _daemon),
+    ]
+    return [build(settings, tools, env) for wanted, build in table if wanted]
+
+
+def _broker(settings: Settings, _tools: Tools | None, env: Mapping[str, str]) -> Service:
+    sets = [
+        part
+        for name, value in sorted(settings.kafka.broker.items())
+        for part in ("--set", f"{name}={value}")
+    ]
+    return Service(
+        name="broker",
+        title="Kafka broker",
+        endpoint=settings.bootstrap_servers,
+        command=(
+            _script("penstock-broker"),
+            "serve",
+            *("--data-dir", str(layout.broker_directory(settings))),
+            *("--host", settings.host),
+            *("--port", str(settings.kafka.port)),
+            *sets,
+        ),
+        environment=_environment(settings, "broker", env),
+        port=settings.kafka.port,
+        port_setting="kafka.port",
+        priority=10,
+        memory_mb=120,
+    )
+
+
+def _s3(settings: Settings, tools: Tools | None, env: Mapping[str, str]) -> Service:
+    java, jar = _tools(tools).java, _tools(tools).s3proxy_jar
+    return Service(
+        name="s3",
+        title="S3 (S3Proxy)",
+        endpoint=settings.s3_endpoint,
+        command=(
+            str(java.executable),
+            *FRUGAL_JVM,
+            *("-Xms32m", "-Xmx192m", "-XX:MaxDirectMemorySize=64m"),
+            *("-jar", str(jar)),
+            *("--properties", str(layout.s3proxy_properties(settings))),
+        ),
+        environment=_environment(settings, "s3", env),
+        port=settings.s3.port,
+        port_setting="s3.port",
+        priority=20,
+        memory_mb=250,
+    )
+
+
+def _spark(settings: Settings, tools: Tools | None, env: Mapping[str, str]) -> Service:
+    java, jars = _tools(tools).java, _tools(tools).spark_jars
+    home = _pyspark_home()
+    return Service(
+        name="spark",
+        title="Spark Connect",
+        endpoint=settings.spark_remote,
+        command=(
+            str(home / "bin" / "spark-submit"),
+            *("--master", settings.spark.master),
+            *("--properties-file", str(layout.spark_properties(settings))),
+            *("--jars", ",".join(str(jar) for jar in jars)),
+            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+            str(next((home / "jars").glob("spark-connect_*.jar"))),
+        ),
+        environment={
+            **_environment(settings, "spark", env),
+            **java.environment(),
+            "SPARK_HOME": str(home),
+            "SPARK_CONF_DIR": str(layout.spark_conf_directory(settings)),
+            "SPARK_LOCAL_IP": settings.local_address,
+            # The script's own little JVM, which builds the command line of the large one.
+            "SPARK_LAUNCHER_OPTS": " ".join(FRUGAL_JVM),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        },
+        port=settings.spark.port,
+        port_setting="spark.port",
+        priority=30,
+        memory_mb=900,
+        ready_seconds=120,
+    )
+
+
+def _code(settings: Settings, _tools: Tools | None, env: Mapping[str, str]) -> Service:
+    return Service(
+        name="code",
+        title="Dagster code server",
+        endpoint=f"grpc://{settings.local_address}:{settings.dagster.code_server_port}",
+        command=(
+            *(sys.executable, "-m", "dagster", "code-server", "start"),
+            *("-h", settings.local_address),
+            *("-p", str(settings.dagster.code_server_port)),
+            *("-m", settings.dagster.module),
+            *("-d", str(settings.project)),
+            *("--location-name", LOCATION_NAME),
+            *("--log-level", "warning"),
+        ),
+        environment=_environment(settings, "code", env),
+        port=settings.dagster.code_server_port,
+        port_setting="dagster.code_server_port",
+        priority=40,
+        memory_mb=500,
+        ready_seconds=90,
+    )
+
+
+def _webserver(settings: Settings, _tools: Tools | None, env: Mapping[str, str]) -> Service:
+    return Service(
+        name="webserver",
+        title="Dagster UI",
+        endpoint=settings.dagster_url,
+        command=(
+            *(sys.executable, "-m", "dagster_webserver"),
+            *("-h", settings.host),
+            *("-p", str(settings.dagster.port)),
+            *("-w", str(layout.workspace_yaml(settings))),
+            *("--dagster-log-level", "warning"),
+        ),
+        environment=_environment(settings, "webserver", env),
+        port=settings.dagster.port,
+        port_setting="dagster.port",
+        after=("code",),
+        priority=50,
+        memory_mb=300,
+        ready_seconds=90,
+    )
+
+
+def _daemon(settings: Settings, _tools: Tools | None, env: Mapping[str, str]) -> Service:
+    return Service(
+        name="daemon",
+        title="Dagster daemon",
+        endpoint="",
+        command=(
+            *(sys.executable, "-m", "dagster._daemon", "run"),
+            *("-w", str(layout.workspace_yaml(settings))),
+        ),
+        environment=_environment(settings, "daemon", env),
+        after=("code", "webserver"),
+        priority=60,
+        memory_mb=300,
+        ready_seconds=90,
+    )
+
+
+def _environment(settings: Settings, name: str, env: Mapping[str, str]) -> dict[str, str]:
+    """What every service sees, whatever shell ``up`` was typed in."""
+    scripts = str(Path(sys.executable).parent)
+    return {
+        **{key: value for key, value in env.items() if key.startswith("PENSTOCK_")},
+        "PENSTOCK_HOME": str(settings.home),
+        SERVICE_VARIABLE: name,
+        "DAGSTER_HOME": str(settings.dagster_home),
+        "PATH": f"{scripts}:{env.get('PATH', os.defpath)}",
+        "PYTHONUNBUFFERED": "1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "GX_ANALYTICS_ENABLED": "false",
+        # Many small worker processes: glibc's arena per thread would cost more than the data.
+        "MALLOC_ARENA_MAX": "2",
+    }
+
+
+def _tools(tools: Tools | None) -> Tools:
+    if tools is None:
+        raise ServiceError("this service needs Java, which was not looked for")
+    return tools
+
+
+def _script(name: str) -> str:
+    path = Path(sys.executable).parent / name
+    if not path.is_file():
+        raise ServiceError(
+            f"{path} is missing: the distribution {name} is not installed here; run: make install"
+            " (or: pip install penstock-broker), or set kafka.bootstrap_servers to a Kafka of yours"
+        )
+    return str(path)
+
+
+def _pyspark_home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ServiceError("pyspark is not installed in this environment; run: make install")
+    return Path(spec.origin).parent

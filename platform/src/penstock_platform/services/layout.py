@@ -1,0 +1,77 @@
+"""Where things lie under the state directory.
+
+::
+
+    <home>/services/   generated configuration, supervisord's pid                 (re-creatable)
+    <home>/logs/       one log file a service, rotated                            (re-creatable)
+    <home>/broker/     the broker's segments and metadata                         (data)
+    <home>/s3/         the embedded object store                                  (data)
+    <home>/lake/       the embedded catalog                                       (data)
+    <home>/spark/      scratch                                                    (re-creatable)
+    <home>/dagster/    runs, events, schedules; dagster.yaml and workspace.yaml   (data)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+from penstock_platform.settings import Settings
+
+OWN_DIRECTORIES = ("services", "logs", "broker", "s3", "lake", "spark", "dagster")
+# sockaddr_un holds 108 bytes on Linux, 104 on macOS.
+SOCKET_PATH_MAX = 100
+
+
+def services_directory(settings: Settings) -> Path:
+    return settings.home / "services"
+
+
+def supervisor_conf(settings: Settings) -> Path:
+    return services_directory(settings) / "supervisord.conf"
+
+
+def supervisor_pid_file(settings: Settings) -> Path:
+    return services_directory(settings) / "supervisord.pid"
+
+
+def spark_conf_directory(settings: Settings) -> Path:
+    return services_directory(settings) / "spark"
+
+
+def spark_properties(settings: Settings) -> Path:
+    return spark_conf_directory(settings) / "spark-defaults.conf"
+
+
+def s3proxy_properties(settings: Settings) -> Path:
+    return services_directory(settings) / "s3proxy.properties"
+
+
+def s3_directory(settings: Settings) -> Path:
+    return settings.home / "s3"
+
+
+def broker_directory(settings: Settings) -> Path:
+    return settings.home / "broker"
+
+
+def dagster_yaml(settings: Settings) -> Path:
+    return settings.dagster_home / "dagster.yaml"
+
+
+def workspace_yaml(settings: Settings) -> Path:
+    return settings.dagster_home / "workspace.yaml"
+
+
+def log_file(settings: Settings, service: str) -> Path:
+    return settings.home / "logs" / f"{service}.log"
+
+
+def supervisor_socket(settings: Settings) -> Path:
+    """Supervisord's socket: in the state directory, or elsewhere where that path is too long."""
+    path = services_directory(settings) / "supervisor.sock"
+    if len(str(path).encode()) <= SOCKET_PATH_MAX:
+        return path
+    digest = hashlib.sha256(str(settings.home).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"penstock-{digest}.sock"

@@ -1,0 +1,213 @@
+"""Readiness: each probe asks the service for what it is there for; an open port proves nothing.
+
+A probe returns a few words on what it saw, or raises ``NotReady``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from penstock_platform.services.catalogue import LOCATION_NAME
+from penstock_platform.settings import Settings
+
+CALL_SECONDS = 5.0
+# The first query of a Connect server loads classes for some seconds.
+SPARK_SECONDS = 60.0
+# What runs must be launched with; assets and freshness daemons may follow later.
+DAEMONS = ("SENSOR", "SCHEDULER", "QUEUED_RUN_COORDINATOR")
+
+
+class NotReady(Exception):  # noqa: N818 - not an error: the service is not there yet
+    """The service does not serve (yet); the text says what was seen."""
+
+
+class Broken(NotReady):
+    """It will not become ready by waiting: the text says what to mend."""
+
+
+Probe = Callable[[Settings], str]
+
+
+def probe_kafka(settings: Settings) -> str:
+    """Metadata through librdkafka, with the user's own properties (SASL, TLS)."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - only what is probed is loaded
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+    _connect(settings.bootstrap_servers.split(",")[0])
+    quiet = logging.getLogger("penstock.probe.kafka")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    client = AdminClient(
+        {
+            **settings.kafka.properties,
+            "bootstrap.servers": settings.bootstrap_servers,
+            "socket.timeout.ms": int(CALL_SECONDS * 1000),
+        },
+        logger=quiet,
+    )
+    try:
+        metadata = client.list_topics(timeout=CALL_SECONDS)
+    except KafkaException as error:
+        raise NotReady(f"no metadata: {error.args[0]}") from error
+    topics = sum(not name.startswith("__") for name in metadata.topics)
+    return f"{len(metadata.brokers)} broker(s), {topics} topic(s)"
+
+
+def probe_s3(settings: Settings) -> str:
+    """A signed call for the bucket."""
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore  # noqa: PLC0415
+
+    from penstock_platform.resources.archive import s3_client  # noqa: PLC0415
+
+    address = urlsplit(settings.s3_endpoint)
+    port = address.port or (443 if address.scheme == "https" else 80)
+    _connect(f"{address.hostname}:{port}")
+    try:
+        s3_client(settings).head_bucket(Bucket=settings.s3.bucket)
+    except ClientError as error:
+        status = error.response["ResponseMetadata"].get("HTTPStatusCode")
+        if status == 404:
+            return f"serving; bucket {settings.s3.bucket} is not there yet"
+        raise Broken(
+            f"the store refuses bucket {settings.s3.bucket} with {status}: check s3.access_key "
+            "and s3.secret_key"
+        ) from error
+    except BotoCoreError as error:
+        raise NotReady(str(error)) from error
+    return f"bucket {settings.s3.bucket}"
+
+
+def probe_spark(settings: Settings) -> str:
+    """A query that goes through the catalog, over the Connect protocol itself."""
+    import grpc  # type: ignore[import-untyped]  # noqa: PLC0415
+    from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc  # noqa: PLC0415
+
+    address = settings.spark_remote.removeprefix("sc://").split("/")[0]
+    _connect(address if ":" in address else f"{address}:15002")
+    plan = base_pb2.Plan()
+    plan.command.sql_command.input.sql.query = "SHOW NAMESPACES IN lake"
+    request = base_pb2.ExecutePlanRequest(session_id=str(uuid.uuid4()), plan=plan)
+    request.user_context.user_id = "penstock-probe"
+    with grpc.insecure_channel(address) as channel:
+        stub = base_pb2_grpc.SparkConnectServiceStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            for _ in stub.ExecutePlan(request, timeout=SPARK_SECONDS):
+                continue
+            release = base_pb2.ReleaseSessionRequest(session_id=request.session_id)
+            release.user_context.user_id = "penstock-probe"
+            stub.ReleaseSession(release, timeout=CALL_SECONDS)
+        except grpc.RpcError as error:
+            text = str(error.details()).strip().splitlines() or ["no details"]
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise NotReady(text[0]) from error
+            raise Broken(f"Spark cannot use the catalog: {text[0]}") from error
+    return "catalog lake answers"
+
+
+def probe_code(settings: Settings) -> str:
+    """The health service of the code server."""
+    import grpc  # noqa: PLC0415
+
+    address = f"{settings.local_address}:{settings.dagster.code_server_port}"
+    _connect(address)
+    with grpc.insecure_channel(address) as channel:
+        # grpc.health.v1: request {1: service name}, response {1: status}, 1 = SERVING.
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        name = b"DagsterApi"
+        try:
+            answer = check(bytes([10, len(name)]) + name, timeout=CALL_SECONDS)
+        except grpc.RpcError as error:
+            raise NotReady(str(error.code())) from error
+    if answer != b"\x08\x01":
+        raise NotReady("it does not serve yet")
+    return settings.dagster.module
+
+
+def probe_webserver(settings: Settings) -> str:
+    """Version and code location through GraphQL; a location that does not load is named."""
+    answer = graphql(settings, _LOCATIONS)
+    entries = answer["workspaceOrError"].get("locationEntries", [])
+    mine = [entry for entry in entries if entry["name"] == LOCATION_NAME]
+    if not mine or mine[0]["loadStatus"] != "LOADED":
+        raise NotReady("the code location is loading")
+    loaded = mine[0]["locationOrLoadError"]
+    if loaded["__typename"] != "RepositoryLocation":
+        raise Broken(
+            f"The definitions in {settings.dagster.module} do not load: {_first_cause(loaded)}; "
+            "mend them and run: penstock up"
+        )
+    return f"Dagster {answer['version']}"
+
+
+def probe_daemon(settings: Settings) -> str:
+    """Every daemon that launches work has reported a heartbeat."""
+    answer = graphql(settings, _DAEMONS)
+    statuses = answer["instance"]["daemonHealth"]["allDaemonStatuses"]
+    healthy = {s["daemonType"] for s in statuses if s["healthy"]}
+    if missing := [name for name in DAEMONS if name not in healthy]:
+        raise NotReady(f"no heartbeat yet from {', '.join(missing)}")
+    return f"{len(healthy)} daemons"
+
+
+PROBES: dict[str, Probe] = {
+    "broker": probe_kafka,
+    "kafka": probe_kafka,
+    "s3": probe_s3,
+    "spark": probe_spark,
+    "code": probe_code,
+    "webserver": probe_webserver,
+    "daemon": probe_daemon,
+}
+
+_LOCATIONS = """{ version workspaceOrError { ... on Workspace { locationEntries {
+  name loadStatus
+  locationOrLoadError { __typename ... on PythonError { message causes { message } } }
+} } } }"""
+_DAEMONS = "{ instance { daemonHealth { allDaemonStatuses { daemonType healthy } } } }"
+_RELOAD = """mutation { reloadRepositoryLocation(repositoryLocationName: "%s") { __typename } }"""
+
+
+def reload_code(settings: Settings) -> None:
+    """Have the code server load the definitions anew (``up`` on services that run)."""
+    graphql(settings, _RELOAD % LOCATION_NAME, seconds=60)
+
+
+def graphql(settings: Settings, query: str, seconds: float = CALL_SECONDS) -> dict[str, Any]:
+    """The ``data`` of one GraphQL answer; NotReady where there is none."""
+    request = urllib.request.Request(
+        f"{settings.dagster_url}/graphql",
+        data=json.dumps({"query": query}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never by a proxy
+    try:
+        with opener.open(request, timeout=seconds) as response:
+            answer = json.load(response)
+    except (OSError, urllib.error.URLError, ValueError) as error:
+        raise NotReady(str(error)) from error
+    if answer.get("errors") or not isinstance(answer.get("data"), dict):
+        raise NotReady(f"GraphQL: {answer.get('errors')}")
+    data: dict[str, Any] = answer["data"]
+    return data
+
+
+def _first_cause(error: dict[str, Any]) -> str:
+    messages = [cause["message"] for cause in error.get("causes", ())] or [error["message"]]
+    return " ".join(messages[-1].split())[:400]
+
+
+def _connect(address: str) -> None:
+    """A refused connection costs microseconds; client libraries take seconds to find out."""
+    host, _, port = address.strip().rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CALL_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise NotReady(f"{address}: {error}") from error
