@@ -206,8 +206,9 @@ def _truncated(window: Window) -> tuple[OffsetRange, ...]:
 
 
 def _repeated(offsets: Offsets) -> Offsets:
-    values = np.sort(offsets)
-    return values[1:][values[1:] == values[:-1]]
+    values: Offsets = np.sort(offsets)
+    repeats: Offsets = values[1:][values[1:] == values[:-1]]
+    return repeats
 
 
 def _finding(kind: str, ranges: Iterable[OffsetRange], detail: str = "") -> Finding | None:

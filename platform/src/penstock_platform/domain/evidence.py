@@ -1,0 +1,436 @@
+"""Equation 2, produced = stored: what producers say was acknowledged against what the log holds.
+
+Joined by offset, so no clock matters. A claim is judged in the window in which it ends, since its
+digest needs all of its records; claimed and stored offsets are compared within the window, per
+incarnation and partition.
+
+============================  ==========================================================
+found                         finding, and the state it makes
+============================  ==========================================================
+claimed, not stored           missing: MISSING
+claimed past the log's end    beyond_log_end: MISSING at once, for a lost tail falls in no
+                              window; told by the windows that nothing follows in the log
+sequence stored twice         duplicate: DUPLICATE (the copy that is not claimed)
+claim complete, digest other  corrupt: CORRUPT
+stored, not claimed           pending: PENDING until the grace is over, then
+                              unclaimed or incarnation_silent: UNAUDITED
+… and given up by its client  unacknowledged: told, no loss
+stored without audit header   unstamped: UNAUDITED
+event number left out, and    lost_event: PENDING, then UNAUDITED
+sequences with it
+given up by its client        client_failure: the client's loss, told apart
+claimed, not in the lake      unlanded: UNPROVEN (equation 1 names the damage)
+============================  ==========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock_client.audit import MonitoringEvent
+from penstock_platform.domain.books import (
+    Equation,
+    EquationResult,
+    Finding,
+    state_of_findings,
+)
+from penstock_platform.domain.claims import (
+    Claims,
+    Producer,
+    StoredRecords,
+    producers_of,
+)
+from penstock_platform.domain.clock import from_iso
+from penstock_platform.domain.ranges import (
+    OffsetRange,
+    Offsets,
+    count,
+    gaps,
+    intersect,
+    merge,
+    ranges_of,
+    subtract,
+)
+from penstock_platform.domain.windows import Window
+
+SEQUENCES = 0  # stands for the partition in ranges of sequences, so that the algebra serves them
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the judgement depends on beside the evidence.
+
+    ``log_ends``: high watermarks, read after the events were; None: a lost tail is not looked for.
+    ``unlanded``: offsets that equation 1 did not find in the lake, which are not compared.
+    """
+
+    now: datetime
+    grace: timedelta
+    log_ends: Mapping[int, int] | None = None
+    unlanded: Sequence[OffsetRange] = ()
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was found so far, by incarnation; offsets as ranges."""
+
+    claimed: int = 0
+    missing: dict[int, list[OffsetRange]] = field(default_factory=dict)
+    corrupt: dict[int, list[OffsetRange]] = field(default_factory=dict)
+    unclaimed: dict[int, list[OffsetRange]] = field(default_factory=dict)
+    unacknowledged: dict[int, list[OffsetRange]] = field(default_factory=dict)
+    digests_judged: int = 0
+    digests_unjudged: int = 0
+
+
+def produced_equals_stored(
+    window: Window,
+    stored: Mapping[int, StoredRecords],
+    events: Iterable[MonitoringEvent],
+    circumstances: Circumstances,
+) -> EquationResult:
+    """Judge one window by the events that can speak of it.
+
+    ``stored`` holds the window's records by partition, and of what lies before the window at least
+    ``claims.tails``; a claim that reaches further back keeps its digest unjudged
+    (``digests_unjudged``). ``events`` are all that were published since the window before was
+    frozen, in any order.
+    """
+    producers = producers_of(window.topic, events)
+    records = {p: found.in_order() for p, found in stored.items()}
+    copies = _copies(window, records, producers)
+    tally = _Tally()
+    for r in window.ranges:
+        _judge_partition(
+            r, records.get(r.partition, StoredRecords.none()), producers, copies, tally
+        )
+    unstamped = [
+        found
+        for r in window.ranges
+        if (there := records.get(r.partition)) is not None
+        for found in ranges_of(r.partition, _within(there, r).offset[~_stamped(_within(there, r))])
+    ]
+    findings = [
+        *_damage(window, producers, copies, tally, circumstances),
+        *_dues(window, producers, records, tally, circumstances),
+        *_notes(window, producers, tally),
+    ]
+    if unstamped:
+        findings.append(Finding("unstamped", merge(unstamped), detail="no audit header"))
+    missing = count(r for ranges in tally.missing.values() for r in ranges)
+    return EquationResult(
+        equation=Equation.PRODUCED_EQUALS_STORED,
+        state=state_of_findings(findings),
+        expected=tally.claimed,
+        found=tally.claimed - missing,
+        findings=tuple(findings),
+        detail={
+            "stored": sum(len(_within(found, r)) for r, found in _by_range(window, records)),
+            "unstamped": count(unstamped),
+            "incarnations": len(producers),
+            "events": sum(len(producer.numbers) for producer in producers.values()),
+            "digests_judged": tally.digests_judged,
+            "digests_unjudged": tally.digests_unjudged,
+        },
+    )
+
+
+def _judge_partition(
+    r: OffsetRange,
+    records: StoredRecords,
+    producers: Mapping[int, Producer],
+    copies: Mapping[int, tuple[OffsetRange, ...]],
+    tally: _Tally,
+) -> None:
+    by_incarnation = _split(records)
+    for incarnation in sorted({*by_incarnation, *producers}):
+        own = by_incarnation.get(incarnation, StoredRecords.none())
+        producer = producers.get(incarnation)
+        claims = producer.claims.get(r.partition) if producer else None
+        starts, ends = (np.empty(0, np.int64),) * 2
+        if claims is not None:
+            all_starts, all_ends = claims.merged()
+            inside = (all_ends > r.start) & (all_starts < r.end)
+            starts = np.maximum(all_starts[inside], r.start)
+            ends = np.minimum(all_ends[inside], r.end)
+            tally.claimed += int((ends - starts).sum())
+            lost = _missing(r.partition, starts, ends, own.offset)
+            _add(tally.missing, incarnation, lost)
+            _judge_digests(r, claims, own, incarnation, tally)
+        here = _within(own, r)
+        at = np.searchsorted(starts, here.offset, side="right") - 1
+        covered = (at >= 0) & (here.offset < ends[at]) if len(starts) else np.zeros(len(here), bool)
+        loose = here.take(~covered)
+        given_up = _in_failed(loose.sequence, producer)
+        _add(tally.unacknowledged, incarnation, ranges_of(r.partition, loose.offset[given_up]))
+        due = ranges_of(r.partition, loose.offset[~given_up])
+        _add(tally.unclaimed, incarnation, subtract(due, copies.get(incarnation, ())))
+
+
+def _missing(partition: int, starts: Offsets, ends: Offsets, offsets: Offsets) -> list[OffsetRange]:
+    low, high = np.searchsorted(offsets, starts), np.searchsorted(offsets, ends)
+    lost: list[OffsetRange] = []
+    for i in np.flatnonzero(high - low != ends - starts):
+        whole = OffsetRange(partition, int(starts[i]), int(ends[i]))
+        lost += gaps(whole, offsets[low[i] : high[i]])
+    return lost
+
+
+def _judge_digests(
+    r: OffsetRange, claims: Claims, own: StoredRecords, incarnation: int, tally: _Tally
+) -> None:
+    """Compare each claim that ends in the window with the sum over its records."""
+    ending = (claims.end > r.start) & (claims.end <= r.end)
+    starts, ends, wanted = claims.start[ending], claims.end[ending], claims.digest[ending]
+    low, high = np.searchsorted(own.offset, starts), np.searchsorted(own.offset, ends)
+    whole = high - low == ends - starts
+    sums = np.concatenate(([np.uint64(0)], np.cumsum(own.digest, dtype=np.uint64)))
+    found = sums[high] - sums[low]  # modulo 2^64, as unsigned arithmetic is
+    wrong = whole & (found != wanted)
+    tally.digests_judged += int(whole.sum())
+    tally.digests_unjudged += int((~whole).sum())
+    _add(
+        tally.corrupt,
+        incarnation,
+        [OffsetRange(r.partition, int(starts[i]), int(ends[i])) for i in np.flatnonzero(wrong)],
+    )
+
+
+def _copies(
+    window: Window, records: Mapping[int, StoredRecords], producers: Mapping[int, Producer]
+) -> dict[int, tuple[OffsetRange, ...]]:
+    """Offsets in the window that hold a sequence stored elsewhere too, by incarnation.
+
+    Of the records of one sequence the claimed one is the original, else the first stored.
+    """
+    parts: list[tuple[NDArray[Any], ...]] = []
+    for p, found in records.items():
+        stamped = found.take(_stamped(found))
+        if len(stamped):
+            claimed = _claimed(p, stamped, producers)
+            place = np.full(len(stamped), p, np.int64)
+            parts.append((stamped.incarnation, stamped.sequence, ~claimed, place, stamped.offset))
+    if not parts:
+        return {}
+    incarnation, sequence, loose, place, offset = (
+        np.concatenate([part[i] for part in parts]) for i in range(5)
+    )
+    order = np.lexsort((sequence, incarnation))
+    same = (incarnation[order][1:] == incarnation[order][:-1]) & (
+        sequence[order][1:] == sequence[order][:-1]
+    )
+    if not same.any():
+        return {}
+    order = np.lexsort((offset, place, loose, sequence, incarnation))
+    same = (incarnation[order][1:] == incarnation[order][:-1]) & (
+        sequence[order][1:] == sequence[order][:-1]
+    )
+    found_at = order[1:][same]
+    copies: dict[int, list[OffsetRange]] = {}
+    for i, p in {(int(incarnation[k]), int(place[k])) for k in found_at}:
+        chosen = found_at[(incarnation[found_at] == i) & (place[found_at] == p)]
+        _add(copies, i, intersect(ranges_of(p, offset[chosen]), window.ranges))
+    return {i: merge(ranges) for i, ranges in copies.items()}
+
+
+def _claimed(
+    partition: int, records: StoredRecords, producers: Mapping[int, Producer]
+) -> NDArray[np.bool_]:
+    covered = np.zeros(len(records), dtype=bool)
+    for incarnation in np.unique(records.incarnation):
+        producer = producers.get(int(incarnation))
+        claims = producer.claims.get(partition) if producer else None
+        if claims is None or not len(claims):
+            continue
+        starts, ends = claims.merged()
+        at = np.searchsorted(starts, records.offset, side="right") - 1
+        inside = (at >= 0) & (records.offset < ends[at])
+        covered |= inside & (records.incarnation == incarnation)
+    return covered
+
+
+def _damage(
+    window: Window,
+    producers: Mapping[int, Producer],
+    copies: Mapping[int, tuple[OffsetRange, ...]],
+    tally: _Tally,
+    circumstances: Circumstances,
+) -> list[Finding]:
+    findings: list[Finding] = []
+    unlanded = merge(circumstances.unlanded)
+    for incarnation, ranges in tally.missing.items():
+        if lost := subtract(ranges, unlanded):
+            detail = "acknowledged to the producer, not in the log"
+            findings.append(Finding("missing", lost, str(incarnation), detail))
+        if aside := intersect(ranges, unlanded):
+            detail = "not in the lake, so not compared"
+            findings.append(Finding("unlanded", aside, str(incarnation), detail))
+    for incarnation, producer in producers.items():
+        if lost := _beyond_log_end(window, producer, circumstances.log_ends):
+            detail = "acknowledged to the producer, past the end of the log"
+            findings.append(Finding("beyond_log_end", lost, str(incarnation), detail))
+    for incarnation, copied in copies.items():
+        if copied:
+            detail = "a sequence that is stored elsewhere too"
+            findings.append(Finding("duplicate", copied, str(incarnation), detail))
+    for incarnation, ranges in tally.corrupt.items():
+        detail = "in these offsets at least one record is not what was acknowledged"
+        findings.append(Finding("corrupt", merge(ranges), str(incarnation), detail))
+    return findings
+
+
+def _beyond_log_end(
+    window: Window, producer: Producer, log_ends: Mapping[int, int] | None
+) -> tuple[OffsetRange, ...]:
+    ends = {r.partition: r.end for r in window.ranges}
+    lost: list[OffsetRange] = []
+    for partition, claims in producer.claims.items():
+        log_end = (log_ends or {}).get(partition)
+        if log_end is None or ends.get(partition, log_end) < log_end:
+            continue  # more follows in the log: a later window is asked
+        first = max(log_end, ends.get(partition, 0))
+        starts, stops = claims.merged()
+        lost += [
+            OffsetRange(partition, max(int(starts[i]), first), int(stops[i]))
+            for i in np.flatnonzero(stops > first)
+        ]
+    return merge(lost)
+
+
+def _dues(
+    window: Window,
+    producers: Mapping[int, Producer],
+    records: Mapping[int, StoredRecords],
+    tally: _Tally,
+    circumstances: Circumstances,
+) -> list[Finding]:
+    """What evidence is still due, or has not come in time."""
+    frozen_at = from_iso(window.frozen_at)
+    over = circumstances.now - frozen_at >= circumstances.grace
+    findings: list[Finding] = []
+    due: list[OffsetRange] = []
+    for incarnation, ranges in tally.unclaimed.items():
+        if not over:
+            due += ranges
+            continue
+        producer = producers.get(incarnation)
+        spoke = producer is not None and (
+            producer.final or producer.last_sent_at_ms > frozen_at.timestamp() * 1000
+        )
+        kind = "unclaimed" if spoke else "incarnation_silent"
+        detail = "no event claims them" if spoke else "its producer fell silent without a last word"
+        findings.append(Finding(kind, merge(ranges), str(incarnation), detail))
+    unaccounted = 0
+    for incarnation, producer in producers.items():
+        lost = _lost_with_events(window, producer, records) if producer.lost_events else ()
+        if not lost:
+            continue
+        unaccounted += count(lost)
+        if over:
+            numbers = ", ".join(map(str, producer.lost_events[:5]))
+            spans = ", ".join(f"{r.start}-{r.end - 1}" for r in lost[:5])
+            detail = f"events {numbers} never came; sequences {spans} are in no other"
+            findings.append(
+                Finding("lost_event", (), str(incarnation), detail, records=count(lost))
+            )
+    if not over and (due or unaccounted):
+        detail = f"evidence is due until {(frozen_at + circumstances.grace).isoformat()}"
+        findings.append(Finding("pending", merge(due), detail=detail, records=unaccounted))
+    return findings
+
+
+def _lost_with_events(
+    window: Window, producer: Producer, records: Mapping[int, StoredRecords]
+) -> tuple[OffsetRange, ...]:
+    """Sequences between the first and the last stored in the window that nothing accounts for."""
+    here: list[Offsets] = []
+    known: list[OffsetRange] = [OffsetRange(SEQUENCES, a, b) for a, b in producer.sequences]
+    known += [OffsetRange(SEQUENCES, a, b) for a, b in producer.failed]
+    for r, found in _by_range(window, records):
+        own = found.take(found.incarnation == producer.incarnation)
+        here.append(_within(own, r).sequence)
+        known += ranges_of(SEQUENCES, own.sequence)
+    stored = np.concatenate(here) if here else np.empty(0, np.int64)
+    if not stored.size:
+        return ()
+    span = OffsetRange(SEQUENCES, int(stored.min()), int(stored.max()) + 1)
+    return subtract([span], known)
+
+
+def _notes(window: Window, producers: Mapping[int, Producer], tally: _Tally) -> list[Finding]:
+    """What is told and is no loss of the broker's."""
+    findings = [
+        Finding(
+            "unacknowledged",
+            merge(ranges),
+            str(incarnation),
+            "stored, though their producer was told that they failed",
+        )
+        for incarnation, ranges in tally.unacknowledged.items()
+    ]
+    opened = from_iso(window.opened_at).timestamp() * 1000
+    frozen = from_iso(window.frozen_at).timestamp() * 1000
+    for incarnation, producer in producers.items():
+        by_error: dict[str, list[OffsetRange]] = {}
+        for first, end, error, sent_at_ms in producer.failed_at:
+            if opened <= sent_at_ms < frozen:
+                by_error.setdefault(error, []).append(OffsetRange(SEQUENCES, first, end))
+        for error, spans in by_error.items():
+            told = ", ".join(f"{r.start}-{r.end - 1}" for r in merge(spans)[:5])
+            findings.append(
+                Finding(
+                    "client_failure",
+                    (),
+                    str(incarnation),
+                    f"{error}; sequences {told}",
+                    records=count(spans),
+                )
+            )
+    return findings
+
+
+def _split(records: StoredRecords) -> dict[int, StoredRecords]:
+    """The stamped records by incarnation, each in offset order."""
+    stamped = records.take(_stamped(records))
+    if not len(stamped):
+        return {}
+    order = np.argsort(stamped.incarnation, kind="stable")
+    values, first = np.unique(stamped.incarnation[order], return_index=True)
+    groups = np.split(order, first[1:])
+    return {int(v): stamped.take(group) for v, group in zip(values, groups, strict=True)}
+
+
+def _within(records: StoredRecords, r: OffsetRange) -> StoredRecords:
+    low, high = np.searchsorted(records.offset, (r.start, r.end))
+    if low == 0 and high == len(records):
+        return records
+    return records.take(np.arange(low, high))
+
+
+def _stamped(records: StoredRecords) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = records.incarnation > 0
+    return mask
+
+
+def _in_failed(sequences: Offsets, producer: Producer | None) -> NDArray[np.bool_]:
+    mask = np.zeros(sequences.size, dtype=bool)
+    for first, end in producer.failed if producer else ():
+        mask |= (sequences >= first) & (sequences < end)
+    return mask
+
+
+def _by_range(
+    window: Window, records: Mapping[int, StoredRecords]
+) -> list[tuple[OffsetRange, StoredRecords]]:
+    return [(r, records[r.partition]) for r in window.ranges if r.partition in records]
+
+
+def _add(into: dict[int, list[OffsetRange]], key: int, ranges: Iterable[OffsetRange]) -> None:
+    if found := list(ranges):
+        into.setdefault(key, []).extend(found)
