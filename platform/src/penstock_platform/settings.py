@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 SETTINGS_FILE = "penstock.toml"
 HOME_VARIABLE = "PENSTOCK_HOME"
+# Read outside this file: the cache of jars, traces of errors, and what services carry.
+OTHER_VARIABLES = ("PENSTOCK_CACHE", "PENSTOCK_DEBUG", "PENSTOCK_SERVICE")
 
 
 class SettingsError(ValueError):
@@ -136,6 +138,18 @@ class Settings(_Section):
     @property
     def alert_file(self) -> Path:
         return Path(self.alerts.file) if self.alerts.file else self.home / "alerts.jsonl"
+
+    @classmethod
+    def variables(cls) -> frozenset[str]:
+        """Every environment variable that sets something here."""
+        names = {HOME_VARIABLE, *OTHER_VARIABLES}
+        for name, field in cls.model_fields.items():
+            section = field.annotation
+            if isinstance(section, type) and issubclass(section, _Section):
+                names |= {f"PENSTOCK_{name}_{key}".upper() for key in section.model_fields}
+            else:
+                names.add(f"PENSTOCK_{name}".upper())
+        return frozenset(names)
 
     @classmethod
     def load(cls, home: Path | None = None, env: Mapping[str, str] | None = None) -> Settings:

@@ -12,6 +12,8 @@ from rich.table import Table
 
 from penstock_platform.settings import Settings
 
+WIDTH_WITHOUT_TERMINAL = 220
+
 output_option = click.option(
     "-o",
     "--output",
@@ -29,7 +31,9 @@ def settings() -> Settings:
 
 def console() -> Console:
     """Standard output. Without a terminal lines are not folded, so that they can be searched."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, soft_wrap=True, width=WIDTH_WITHOUT_TERMINAL)
 
 
 def print_json(document: object) -> None:

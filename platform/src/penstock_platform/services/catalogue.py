@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock_platform.services import layout
@@ -38,7 +38,7 @@ class Service:
     name: str
     title: str
     endpoint: str
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     port: int | None = None
     port_setting: str = ""
@@ -84,166 +84,183 @@ def needs_java(settings: Settings) -> bool:
     return not (settings.s3.endpoint and settings.spark.remote)
 
 
+def outline(settings: Settings) -> list[Service]:
+    """The services to start, in the order in which they are started and shown, without their
+    commands: what ``status`` needs, without a look for Java."""
+    dagster = settings.dagster
+    table = [
+        Service(
+            name="broker",
+            title="Kafka broker",
+            endpoint=settings.bootstrap_servers,
+            port=settings.kafka.port,
+            port_setting="kafka.port",
+            priority=10,
+            memory_mb=120,
+        ),
+        Service(
+            name="s3",
+            title="S3 (S3Proxy)",
+            endpoint=settings.s3_endpoint,
+            port=settings.s3.port,
+            port_setting="s3.port",
+            priority=20,
+            memory_mb=250,
+        ),
+        Service(
+            name="spark",
+            title="Spark Connect",
+            endpoint=settings.spark_remote,
+            port=settings.spark.port,
+            port_setting="spark.port",
+            priority=30,
+            memory_mb=900,
+            ready_seconds=120,
+        ),
+        Service(
+            name="code",
+            title="Dagster code server",
+            endpoint=f"grpc://{settings.local_address}:{dagster.code_server_port}",
+            port=dagster.code_server_port,
+            port_setting="dagster.code_server_port",
+            priority=40,
+            memory_mb=500,
+            ready_seconds=120,
+        ),
+        Service(
+            name="webserver",
+            title="Dagster UI",
+            endpoint=settings.dagster_url,
+            port=dagster.port,
+            port_setting="dagster.port",
+            after=("code",),
+            priority=50,
+            memory_mb=300,
+            ready_seconds=120,
+        ),
+        Service(
+            name="daemon",
+            title="Dagster daemon",
+            endpoint="",
+            after=("code",),
+            priority=60,
+            memory_mb=300,
+            ready_seconds=120,
+        ),
+    ]
+    given = {external.name for external in externals(settings)}
+    return [
+        s for s in table if s.name not in given and not (s.name == "broker" and "kafka" in given)
+    ]
+
+
 def services(
     settings: Settings, tools: Tools | None, env: Mapping[str, str] | None = None
 ) -> list[Service]:
-    """The services to start, in the order in which they are started and shown.
+    """``outline`` with command and environment.
 
     ``env`` is the caller's environment: its ``PENSTOCK_…`` variables are settings, and hold in
     the services as they do here.
     """
     env = os.environ if env is None else env
-    table: list[tuple[bool, Callable[[Settings, Tools | None, Mapping[str, str]], Service]]] = [
-        (not settings.kafka.bootstrap_servers, _broker),
-        (not settings.s3.endpoint, _s3),
-        (not settings.spark.remote, _spark),
-        (True, _code),
-        (True, _webserver),
-        (True, _daemon),
+    return [
+        replace(
+            service,
+            command=_command(service.name, settings, tools),
+            environment={
+                **_environment(settings, service.name, env),
+                **(_spark_environment(settings, tools) if service.name == "spark" else {}),
+            },
+        )
+        for service in outline(settings)
     ]
-    return [build(settings, tools, env) for wanted, build in table if wanted]
 
 
-def _broker(settings: Settings, _tools: Tools | None, env: Mapping[str, str]) -> Service:
+def _command(name: str, settings: Settings, tools: Tools | None) -> tuple[str, ...]:
+    if name in ("s3", "spark"):
+        if tools is None:
+            raise ServiceError(f"the service {name} needs Java, which was not looked for")
+        return _s3(settings, tools) if name == "s3" else _spark(settings, tools)
+    return {"broker": _broker, "code": _code, "webserver": _webserver, "daemon": _daemon}[name](
+        settings
+    )
+
+
+def _broker(settings: Settings) -> tuple[str, ...]:
     sets = [
         part
         for name, value in sorted(settings.kafka.broker.items())
         for part in ("--set", f"{name}={value}")
     ]
-    return Service(
-        name="broker",
-        title="Kafka broker",
-        endpoint=settings.bootstrap_servers,
-        command=(
-            _script("penstock-broker"),
-            "serve",
-            *("--data-dir", str(layout.broker_directory(settings))),
-            *("--host", settings.host),
-            *("--port", str(settings.kafka.port)),
-            *sets,
-        ),
-        environment=_environment(settings, "broker", env),
-        port=settings.kafka.port,
-        port_setting="kafka.port",
-        priority=10,
-        memory_mb=120,
+    return (
+        _script("penstock-broker"),
+        "serve",
+        *("--data-dir", str(layout.broker_directory(settings))),
+        *("--host", settings.host),
+        *("--port", str(settings.kafka.port)),
+        *sets,
     )
 
 
-def _s3(settings: Settings, tools: Tools | None, env: Mapping[str, str]) -> Service:
-    java, jar = _tools(tools).java, _tools(tools).s3proxy_jar
-    return Service(
-        name="s3",
-        title="S3 (S3Proxy)",
-        endpoint=settings.s3_endpoint,
-        command=(
-            str(java.executable),
-            *FRUGAL_JVM,
-            *("-Xms32m", "-Xmx192m", "-XX:MaxDirectMemorySize=64m"),
-            *("-jar", str(jar)),
-            *("--properties", str(layout.s3proxy_properties(settings))),
-        ),
-        environment=_environment(settings, "s3", env),
-        port=settings.s3.port,
-        port_setting="s3.port",
-        priority=20,
-        memory_mb=250,
+def _s3(settings: Settings, tools: Tools) -> tuple[str, ...]:
+    return (
+        str(tools.java.executable),
+        *FRUGAL_JVM,
+        *("-Xms32m", "-Xmx192m", "-XX:MaxDirectMemorySize=64m"),
+        *("-jar", str(tools.s3proxy_jar)),
+        *("--properties", str(layout.s3proxy_properties(settings))),
     )
 
 
-def _spark(settings: Settings, tools: Tools | None, env: Mapping[str, str]) -> Service:
-    java, jars = _tools(tools).java, _tools(tools).spark_jars
+def _spark(settings: Settings, tools: Tools) -> tuple[str, ...]:
     home = _pyspark_home()
-    return Service(
-        name="spark",
-        title="Spark Connect",
-        endpoint=settings.spark_remote,
-        command=(
-            str(home / "bin" / "spark-submit"),
-            *("--master", settings.spark.master),
-            *("--properties-file", str(layout.spark_properties(settings))),
-            *("--jars", ",".join(str(jar) for jar in jars)),
-            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-            str(next((home / "jars").glob("spark-connect_*.jar"))),
-        ),
-        environment={
-            **_environment(settings, "spark", env),
-            **java.environment(),
-            "SPARK_HOME": str(home),
-            "SPARK_CONF_DIR": str(layout.spark_conf_directory(settings)),
-            "SPARK_LOCAL_IP": settings.local_address,
-            # The script's own little JVM, which builds the command line of the large one.
-            "SPARK_LAUNCHER_OPTS": " ".join(FRUGAL_JVM),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-        },
-        port=settings.spark.port,
-        port_setting="spark.port",
-        priority=30,
-        memory_mb=900,
-        ready_seconds=120,
+    return (
+        str(home / "bin" / "spark-submit"),
+        *("--master", settings.spark.master),
+        *("--properties-file", str(layout.spark_properties(settings))),
+        *("--jars", ",".join(str(jar) for jar in tools.spark_jars)),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        str(next((home / "jars").glob("spark-connect_*.jar"))),
     )
 
 
-def _code(settings: Settings, _tools: Tools | None, env: Mapping[str, str]) -> Service:
-    return Service(
-        name="code",
-        title="Dagster code server",
-        endpoint=f"grpc://{settings.local_address}:{settings.dagster.code_server_port}",
-        command=(
-            *(sys.executable, "-m", "dagster", "code-server", "start"),
-            *("-h", settings.local_address),
-            *("-p", str(settings.dagster.code_server_port)),
-            *("-m", settings.dagster.module),
-            *("-d", str(settings.project)),
-            *("--location-name", LOCATION_NAME),
-            *("--log-level", "warning"),
-        ),
-        environment=_environment(settings, "code", env),
-        port=settings.dagster.code_server_port,
-        port_setting="dagster.code_server_port",
-        priority=40,
-        memory_mb=500,
-        ready_seconds=90,
+def _spark_environment(settings: Settings, tools: Tools | None) -> dict[str, str]:
+    return {
+        **(tools.java.environment() if tools else {}),
+        "SPARK_HOME": str(_pyspark_home()),
+        "SPARK_CONF_DIR": str(layout.spark_conf_directory(settings)),
+        "SPARK_LOCAL_IP": settings.local_address,
+        # The script's own little JVM, which builds the command line of the large one.
+        "SPARK_LAUNCHER_OPTS": " ".join(FRUGAL_JVM),
+    }
+
+
+def _code(settings: Settings) -> tuple[str, ...]:
+    return (
+        *(sys.executable, "-m", "dagster", "code-server", "start"),
+        *("-h", settings.local_address),
+        *("-p", str(settings.dagster.code_server_port)),
+        *("-m", settings.dagster.module),
+        *("-d", str(settings.project)),
+        *("--location-name", LOCATION_NAME),
+        *("--log-level", "warning"),
     )
 
 
-def _webserver(settings: Settings, _tools: Tools | None, env: Mapping[str, str]) -> Service:
-    return Service(
-        name="webserver",
-        title="Dagster UI",
-        endpoint=settings.dagster_url,
-        command=(
-            *(sys.executable, "-m", "dagster_webserver"),
-            *("-h", settings.host),
-            *("-p", str(settings.dagster.port)),
-            *("-w", str(layout.workspace_yaml(settings))),
-            *("--dagster-log-level", "warning"),
-        ),
-        environment=_environment(settings, "webserver", env),
-        port=settings.dagster.port,
-        port_setting="dagster.port",
-        after=("code",),
-        priority=50,
-        memory_mb=300,
-        ready_seconds=90,
+def _webserver(settings: Settings) -> tuple[str, ...]:
+    return (
+        *(sys.executable, "-m", "dagster_webserver"),
+        *("-h", settings.host),
+        *("-p", str(settings.dagster.port)),
+        *("-w", str(layout.workspace_yaml(settings))),
+        *("--dagster-log-level", "warning"),
     )
 
 
-def _daemon(settings: Settings, _tools: Tools | None, env: Mapping[str, str]) -> Service:
-    return Service(
-        name="daemon",
-        title="Dagster daemon",
-        endpoint="",
-        command=(
-            *(sys.executable, "-m", "dagster._daemon", "run"),
-            *("-w", str(layout.workspace_yaml(settings))),
-        ),
-        environment=_environment(settings, "daemon", env),
-        after=("code", "webserver"),
-        priority=60,
-        memory_mb=300,
-        ready_seconds=90,
+def _daemon(settings: Settings) -> tuple[str, ...]:
+    return (
+        *(sys.executable, "-m", "dagster._daemon", "run"),
+        *("-w", str(layout.workspace_yaml(settings))),
     )
 
 
@@ -263,12 +280,6 @@ def _environment(settings: Settings, name: str, env: Mapping[str, str]) -> dict[
         # Many small worker processes: glibc's arena per thread would cost more than the data.
         "MALLOC_ARENA_MAX": "2",
     }
-
-
-def _tools(tools: Tools | None) -> Tools:
-    if tools is None:
-        raise ServiceError("this service needs Java, which was not looked for")
-    return tools
 
 
 def _script(name: str) -> str:

@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 from packaging.requirements import Requirement
 
-from penstock_platform.services.catalogue import Service
+from penstock_platform.services.catalogue import SERVICE_VARIABLE, Service
 from penstock_platform.services.errors import ServiceError
-from penstock_platform.settings import SETTINGS_FILE, Settings
+from penstock_platform.settings import HOME_VARIABLE, SETTINGS_FILE, Settings
 
 PYTHON_MIN, PYTHON_BELOW = (3, 11), (3, 14)
 DISK_FREE_MB_MIN = 1_000
@@ -35,11 +35,13 @@ class Holder:
 
     pid: int | None
     name: str | None
+    home: str | None = None  # of the Penstock whose service it is
 
     def __str__(self) -> str:
         if self.pid is None:
             return "a process of another user (or outside this container)"
-        return f"{self.name} (pid {self.pid})"
+        whose = f", a service of {self.home} (penstock down there)" if self.home else ""
+        return f"{self.name} (pid {self.pid}{whose})"
 
 
 def variable(setting: str) -> str:
@@ -71,11 +73,22 @@ def port_holder(port: int) -> Holder:
         for connection in psutil.net_connections("tcp"):
             local = connection.laddr
             if connection.status == psutil.CONN_LISTEN and local and local.port == port:
-                pid = connection.pid
-                return Holder(pid, psutil.Process(pid).name() if pid else None)
+                return _holder(connection.pid)
     except (psutil.Error, OSError):
         pass  # the sentence without a name still says which port and which setting
     return Holder(None, None)
+
+
+def _holder(pid: int | None) -> Holder:
+    if pid is None:
+        return Holder(None, None)
+    process = psutil.Process(pid)
+    try:
+        variables = process.environ()
+    except (psutil.Error, OSError):
+        variables = {}
+    ours = SERVICE_VARIABLE in variables
+    return Holder(pid, process.name(), variables.get(HOME_VARIABLE) if ours else None)
 
 
 def port_sentence(service: Service, holder: Holder) -> str:

@@ -36,6 +36,7 @@ def supervisord_conf(
             "childlogdir": str(settings.home / "logs"),
             "identifier": "penstock",
             "minfds": "1024",
+            "silent": "true",  # its log file is enough; standard output is for early failures
             **({"user": user} if user else {}),
         },
         "rpcinterface:supervisor": {

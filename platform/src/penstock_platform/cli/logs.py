@@ -1,0 +1,71 @@
+"""``penstock logs``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from penstock_platform.cli.console import settings
+from penstock_platform.services import layout
+from penstock_platform.services.catalogue import outline
+from penstock_platform.services.errors import ServiceError
+
+POLL_SECONDS = 0.25
+CHUNK = 65_536
+
+
+@click.command()
+@click.argument("service", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on as the log grows, until Ctrl-C.")
+@click.option("-n", "--lines", default=40, show_default=True, help="How many lines from the end.")
+def command(service: str | None, follow: bool, lines: int) -> None:
+    """Show the end of the log of SERVICE, or of every service."""
+    here = settings()
+    known = [*(s.name for s in outline(here)), "supervisord"]
+    if service is not None and service not in known:
+        raise click.BadParameter(f"{service}: the services are {', '.join(known)}")
+    files = {name: layout.log_file(here, name) for name in ([service] if service else known)}
+    present = {name: file for name, file in files.items() if file.is_file()}
+    if not present:
+        raise ServiceError(f"There is no log under {here.home / 'logs'} yet; run: penstock up")
+    titled = len(present) > 1
+    ends = {name: _show_end(name, file, lines, titled) for name, file in present.items()}
+    if follow:
+        _follow(present, ends, titled)
+
+
+def _show_end(name: str, file: Path, lines: int, titled: bool) -> int:
+    """Print the last lines; returns the position after them."""
+    size = file.stat().st_size
+    with file.open("rb") as data:
+        data.seek(max(0, size - CHUNK * 4))
+        text = data.read(size).decode(errors="replace")
+        end = data.tell()
+    _print(name, text.splitlines()[-lines:], titled)
+    return end
+
+
+def _follow(files: dict[str, Path], ends: dict[str, int], titled: bool) -> None:
+    while True:
+        for name, file in files.items():
+            size = file.stat().st_size
+            if size < ends[name]:  # rotated: the new file from its beginning
+                ends[name] = 0
+            if size > ends[name]:
+                with file.open("rb") as data:
+                    data.seek(ends[name])
+                    text = data.read(CHUNK)
+                # Whole lines only; the rest comes with the next round.
+                whole = text[: text.rfind(b"\n") + 1]
+                ends[name] += len(whole)
+                _print(name, whole.decode(errors="replace").splitlines(), titled)
+        sys.stdout.flush()
+        time.sleep(POLL_SECONDS)
+
+
+def _print(name: str, lines: list[str], titled: bool) -> None:
+    for line in lines:
+        click.echo(f"{name:<12} {line}" if titled else line)

@@ -1,0 +1,161 @@
+"""The state of every service of a home: process, health, memory, processor time."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import psutil
+
+from penstock_platform.services.catalogue import External, Service, externals, outline
+from penstock_platform.services.errors import ServiceError
+from penstock_platform.services.probes import PROBES, NotReady
+from penstock_platform.services.supervisor import ProcessState, Supervisor
+from penstock_platform.settings import Settings
+
+SAMPLE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """One row of ``penstock status``. ``health``: ``ready``, ``not ready`` or ``down``.
+
+    ``memory_mb`` and ``cpu_percent`` (of one core, over a second) include child processes.
+    """
+
+    name: str
+    title: str
+    endpoint: str
+    managed: bool
+    state: str
+    pid: int | None
+    health: str
+    detail: str
+    memory_mb: int | None
+    cpu_percent: float | None
+    uptime_seconds: int | None
+
+
+@dataclass(frozen=True)
+class StackStatus:
+    """All services of a home; ``running`` says whether supervisord is there at all."""
+
+    home: str
+    running: bool
+    supervisor_pid: int | None
+    services: tuple[ServiceStatus, ...]
+
+    @property
+    def ready(self) -> bool:
+        return all(service.health == "ready" for service in self.services)
+
+    def document(self) -> dict[str, Any]:
+        """For ``-o json``."""
+        document = asdict(self)
+        document["ready"] = self.ready
+        document["memory_mb"] = sum(s.memory_mb or 0 for s in self.services)
+        document["cpu_percent"] = round(sum(s.cpu_percent or 0 for s in self.services), 1)
+        return document
+
+
+def stack_status(settings: Settings) -> StackStatus:
+    """Ask every service. Takes about a second, the sample of processor time."""
+    supervisor = Supervisor(settings)
+    pid = supervisor.pid()
+    try:
+        states = supervisor.states() if pid else {}
+    except ServiceError:
+        states = {}  # it is just ending, or hangs: then its services are shown as down
+    table: list[Service | External] = [*externals(settings), *outline(settings)]
+    with ThreadPoolExecutor(len(table) + 1) as pool:
+        usage = pool.submit(_usage, {n: s.pid for n, s in states.items() if s.pid})
+        health = {
+            entry.name: pool.submit(_health, settings, entry, states.get(entry.name))
+            for entry in table
+        }
+        rows = tuple(
+            _row(entry, states.get(entry.name), health[entry.name].result(), usage.result())
+            for entry in table
+        )
+    return StackStatus(str(settings.home), pid is not None, pid, rows)
+
+
+def _health(
+    settings: Settings, entry: Service | External, state: ProcessState | None
+) -> tuple[str, str]:
+    if isinstance(entry, Service) and (state is None or state.pid is None):
+        return "down", state.description if state and state.state == "FATAL" else ""
+    try:
+        return "ready", PROBES[entry.name](settings)
+    except NotReady as error:
+        return "not ready", str(error)
+
+
+def _usage(pids: dict[str, int]) -> dict[str, tuple[int, float]]:
+    """{service: (MB, percent of one core)} over its process and children."""
+    trees = {name: _tree(pid) for name, pid in pids.items()}
+    before = {name: _cpu_seconds(tree) for name, tree in trees.items()}
+    started = time.monotonic()
+    time.sleep(SAMPLE_SECONDS)
+    elapsed = time.monotonic() - started
+    return {
+        name: (
+            _memory(tree) // 1_000_000,
+            round(max(0.0, _cpu_seconds(tree) - before[name]) / elapsed * 100, 1),
+        )
+        for name, tree in trees.items()
+    }
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _cpu_seconds(tree: list[psutil.Process]) -> float:
+    total = 0.0
+    for process in tree:
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def _memory(tree: list[psutil.Process]) -> int:
+    total = 0
+    for process in tree:
+        try:
+            total += int(process.memory_info().rss)
+        except psutil.Error:
+            continue
+    return total
+
+
+def _row(
+    entry: Service | External,
+    state: ProcessState | None,
+    health: tuple[str, str],
+    usage: dict[str, tuple[int, float]],
+) -> ServiceStatus:
+    memory, cpu = usage.get(entry.name, (None, None))
+    managed = isinstance(entry, Service)
+    return ServiceStatus(
+        name=entry.name,
+        title=entry.title,
+        endpoint=entry.endpoint,
+        managed=managed,
+        state=(state.state.lower() if state else "stopped") if managed else "external",
+        pid=state.pid if state else None,
+        health=health[0],
+        detail=health[1],
+        memory_mb=memory,
+        cpu_percent=cpu,
+        uptime_seconds=state.now - state.started_at if state and state.pid else None,
+    )
