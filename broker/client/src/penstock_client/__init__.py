@@ -9,11 +9,23 @@ from penstock_client.audit import (
     MonitoringEvent,
     record_digest,
 )
+from penstock_client.errors import (
+    AuditConfigError,
+    ProducerClosedError,
+    RecordTooLargeError,
+)
+from penstock_client.lifecycle import exit_on_sigterm
+from penstock_client.producer import AuditedProducer
 
 __all__ = [
     "DEFAULT_AUDIT_TOPIC",
+    "AuditConfigError",
     "AuditFormatError",
     "AuditHeader",
+    "AuditedProducer",
     "MonitoringEvent",
+    "ProducerClosedError",
+    "RecordTooLargeError",
+    "exit_on_sigterm",
     "record_digest",
 ]

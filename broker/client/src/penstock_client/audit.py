@@ -43,10 +43,11 @@ DIGEST_MODULUS = 1 << 64
 DEFAULT_AUDIT_TOPIC = "__penstock_audit"
 
 _HEADER = struct.Struct(">Bqqq")
-_LONG = struct.Struct("<q")
-# Spark hashes a boolean as the integer 0 or 1.
-_FALSE = struct.pack("<i", 0)
-_TRUE = struct.pack("<i", 1)
+HEADER_BYTES = _HEADER.size  # without the server name
+# What the digest hashes besides key and value; Spark hashes a boolean as the integer 0 or 1.
+DIGEST_LONG = struct.Struct("<q")
+DIGEST_FALSE = struct.pack("<i", 0)
+DIGEST_TRUE = struct.pack("<i", 1)
 
 
 class AuditFormatError(ValueError):
@@ -99,9 +100,9 @@ def find_audit_header(
 def record_digest(sequence: int, key: bytes | None, value: bytes | None) -> int:
     """Digest of one record, an unsigned 64-bit integer; about 0.3 microseconds."""
     xxh64 = xxhash.xxh64_intdigest
-    h = xxh64(_LONG.pack(sequence), DIGEST_SEED)
-    h = xxh64(_TRUE, h) if key is None else xxh64(key, xxh64(_FALSE, h))
-    return xxh64(_TRUE, h) if value is None else xxh64(value, xxh64(_FALSE, h))
+    h = xxh64(DIGEST_LONG.pack(sequence), DIGEST_SEED)
+    h = xxh64(DIGEST_TRUE, h) if key is None else xxh64(key, xxh64(DIGEST_FALSE, h))
+    return xxh64(DIGEST_TRUE, h) if value is None else xxh64(value, xxh64(DIGEST_FALSE, h))
 
 
 def digest_text(digest: int) -> str:

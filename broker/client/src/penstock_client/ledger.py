@@ -1,0 +1,281 @@
+"""The accounting of one incarnation: sequences out, acknowledgements in, accounts for the events.
+
+Two sides, on purpose:
+
+* **The delivery path** runs in the application's threads, once per record, and does nothing but
+  atomic operations: take a number from an iterator, append one tuple to a list. No lock (one costs
+  more than all the rest of it), and an exception that a signal handler throws between any two
+  instructions loses no acknowledgement.
+* **The accounting** (``drain``, ``take``) has one owner, the session's reporter thread, and works
+  in bulk.
+
+Invariants, checked by property tests:
+
+* every sequence below ``issued`` is acknowledged once, or failed once, or in flight, or given back;
+* the claims of all accounts together are exactly the acknowledged offsets, each once, and a claim's
+  digest is the sum of its records' digests;
+* what one account says, no later one repeats.
+
+No I/O and no clock here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import length_hint
+from typing import Protocol
+
+from penstock_client.audit import DIGEST_MODULUS, Claim, FailedRecords, Latency, TopicAccount
+from penstock_client.ranges import Ranges, gaps, merge, ranges_of, total
+
+# About as many records at most in one claim: a digest that differs then points to few records,
+# and whoever checks it needs no more than this of the window before.
+CLAIM_RECORDS = 8192
+DRAIN_CHUNK = 8192
+SEQUENCES_UNFOLDED = 65_536
+LATENCY_SAMPLES = 10_000
+SEQUENCES_MAX = 2**62
+
+ABANDONED = "_ABANDONED"
+
+
+class DeliveryError(Protocol):
+    """What the ledger asks of confluent_kafka.KafkaError."""
+
+    def name(self) -> str: ...
+
+
+class DeliveredMessage(Protocol):
+    """What the ledger asks of confluent_kafka.Message."""
+
+    def offset(self) -> int | None: ...
+    def partition(self) -> int | None: ...
+    def latency(self) -> float | None: ...
+
+
+class Lane:
+    """One topic's part of the ledger."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        # An iterator over a range: next() is atomic, and what it has left can be asked.
+        self._remaining = iter(range(SEQUENCES_MAX))
+        self.take_sequence: Callable[[], int] = self._remaining.__next__
+        self.returned: list[int] = []  # sequences of refused records, to be used again
+        self.latencies: list[float] = []  # seconds
+        self.sequences: list[int] = []  # acknowledged, not yet folded into ranges
+        self.failures: list[tuple[int, str]] = []
+        self._acknowledged: Ranges = []
+        self._settled: Ranges = []
+        self._open: dict[int, Claim] = {}
+        self._claims: list[Claim] = []
+        self._records = 0
+        self._size = 0
+        self._first_timestamp_ms: int | None = None
+        self._last_timestamp_ms: int | None = None
+
+    @property
+    def issued(self) -> int:
+        """Sequences taken so far, those given back included."""
+        return SEQUENCES_MAX - length_hint(self._remaining)
+
+    def _last_used(self) -> int:
+        """End of the sequences that went out: those refused last were never followed by another."""
+        end, unused = self.issued, set(self.returned)
+        while end - 1 in unused:
+            end -= 1
+        return end
+
+    def retake_sequence(self) -> int:
+        """A sequence that was given back, or the next one where another thread was faster."""
+        try:
+            return self.returned.pop()
+        except IndexError:
+            return self.take_sequence()
+
+    def extend(
+        self, partition: int, start: int, end: int, *, digest: int, size: int, first: int, last: int
+    ) -> None:
+        """Account the acknowledged offsets ``start <= offset < end`` of one partition.
+
+        ``digest``: sum of their digests; ``size``: bytes; ``first``, ``last``: least and greatest
+        timestamp in ms. Negative offsets: the broker said of a retried batch that it has it, not
+        where; such records are counted, and cannot be claimed.
+        """
+        self._records += end - start
+        self._size += size
+        if self._first_timestamp_ms is None or first < self._first_timestamp_ms:
+            self._first_timestamp_ms = first
+        if self._last_timestamp_ms is None or last > self._last_timestamp_ms:
+            self._last_timestamp_ms = last
+        if start < 0:
+            return
+        claim = self._open.get(partition)
+        if claim is not None:
+            if claim.end == start and len(claim) < CLAIM_RECORDS:
+                start = claim.start
+                digest += claim.digest
+            else:
+                self._claims.append(claim)
+        self._open[partition] = Claim(partition, start, end, digest % DIGEST_MODULUS)
+
+    def fold(self) -> None:
+        """Turn the acknowledged sequences from one number each into ranges."""
+        self.sequences.sort()
+        self._acknowledged = merge(self._acknowledged, ranges_of(self.sequences))
+        self.sequences.clear()
+
+    def take(self, *, final: bool) -> TopicAccount | None:
+        """The account since the last call, or None where there is nothing to say.
+
+        ``final``: what was issued and is neither acknowledged nor failed by now never will be; it
+        is reported as failed, so that every sequence has an end.
+        """
+        self.fold()
+        acknowledged, failures = self._acknowledged, _failed_ranges(self.failures)
+        settled = merge(self._settled, acknowledged, ((f.first, f.end) for f in failures))
+        if final:
+            rest = gaps(settled, self._last_used())
+            failures += [FailedRecords(first, end, ABANDONED) for first, end in rest]
+            settled = merge(settled, rest)
+            self.returned.clear()
+        in_flight = max(0, self.issued - len(self.returned) - total(settled))
+        self._settled = settled
+        if not acknowledged and not failures and not in_flight:
+            return None
+        samples = self.latencies[:]
+        account = TopicAccount(
+            topic=self.topic,
+            claims=(*self._claims, *self._open.values()),
+            sequences=tuple(acknowledged),
+            failed=tuple(failures),
+            in_flight=in_flight,
+            records=self._records,
+            bytes=self._size,
+            first_timestamp_ms=self._first_timestamp_ms,
+            last_timestamp_ms=self._last_timestamp_ms,
+            latency_ms=latency_of(samples),
+        )
+        del self.latencies[: len(samples)]  # not clear(): the delivery path appends meanwhile
+        self.failures.clear()
+        self._acknowledged = []
+        self._open = {}
+        self._claims = []
+        self._records = self._size = 0
+        self._first_timestamp_ms = self._last_timestamp_ms = None
+        return account
+
+
+# lane, sequence, digest, bytes of key and value, timestamp in ms
+Token = tuple[Lane, int, int, int, int]
+
+
+class Ledger:
+    """All lanes of one incarnation, and what the delivery path has put down for them."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, Lane] = {}
+        self.acks: list[tuple[Token, int, int]] = []  # token, partition, offset
+        self._failures: list[tuple[Token, str]] = []
+        # Latency is sampled where ``offset & mask`` is zero: all of it until there is much.
+        self._latency_mask = 0
+        self.delivered = self._make_delivered()
+
+    def lane(self, topic: str) -> Lane:
+        return self.lanes.setdefault(topic, Lane(topic))
+
+    def _make_delivered(
+        self,
+    ) -> Callable[[Token, DeliveryError | None, DeliveredMessage], None]:
+        append, fail = self.acks.append, self._failures.append
+
+        def delivered(token: Token, error: DeliveryError | None, message: DeliveredMessage) -> None:
+            if error is None:
+                offset = message.offset() or 0
+                append((token, message.partition() or 0, offset))
+                if not offset & self._latency_mask:
+                    token[0].latencies.append(message.latency() or 0.0)
+            else:
+                fail((token, error.name()))
+
+        return delivered
+
+    def drain(self) -> int:
+        """Account what the delivery path has put down; returns how many outcomes. Owner only."""
+        count = len(self.acks)
+        for start in range(0, count, DRAIN_CHUNK):
+            self._account(self.acks[start : min(start + DRAIN_CHUNK, count)])
+        del self.acks[:count]  # appends meanwhile are behind these
+        failures = len(self._failures)
+        for token, name in self._failures[:failures]:
+            token[0].failures.append((token[1], name))
+        del self._failures[:failures]
+        for lane in self.lanes.copy().values():
+            if len(lane.sequences) > SEQUENCES_UNFOLDED:
+                lane.fold()
+            if len(lane.latencies) > LATENCY_SAMPLES:
+                self._latency_mask = min(self._latency_mask * 2 + 1, 0xFFFF)
+                del lane.latencies[::2]
+        return count + failures
+
+    def _account(self, acks: list[tuple[Token, int, int]]) -> None:
+        """One pass over acknowledgements, as stretches of consecutive offsets of a partition."""
+        lane: Lane | None = None
+        partition = start = end = -1
+        digests = sizes = first = last = 0
+        for (owner, sequence, digest, size, timestamp), number, offset in acks:
+            if offset != end or number != partition or owner is not lane:
+                if lane is not None:
+                    lane.extend(
+                        partition, start, end, digest=digests, size=sizes, first=first, last=last
+                    )
+                lane, partition, start = owner, number, offset
+                digests = sizes = 0
+                first = last = timestamp
+                append = owner.sequences.append
+            append(sequence)
+            end = offset + 1
+            digests += digest
+            sizes += size
+            if timestamp < first:
+                first = timestamp
+            elif timestamp > last:
+                last = timestamp
+        if lane is not None:
+            lane.extend(partition, start, end, digest=digests, size=sizes, first=first, last=last)
+
+    def take(self, *, final: bool = False) -> list[TopicAccount]:
+        """Drain, and return every topic's account since the last call. Owner only."""
+        outcomes = self.drain()
+        if outcomes < LATENCY_SAMPLES:
+            self._latency_mask >>= 1
+        accounts = (lane.take(final=final) for lane in self.lanes.copy().values())
+        return [account for account in accounts if account is not None]
+
+
+def latency_of(samples: list[float]) -> Latency | None:
+    """Percentiles (nearest rank) in milliseconds of samples in seconds; None without samples."""
+    if not samples:
+        return None
+    ordered = sorted(samples)
+
+    def rank(share: float) -> float:
+        position = min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))
+        return round(ordered[position] * 1000, 3)
+
+    return Latency(rank(0.50), rank(0.95), rank(0.99), round(ordered[-1] * 1000, 3))
+
+
+def _failed_ranges(failures: list[tuple[int, str]]) -> list[FailedRecords]:
+    """Single failures as ranges, one list per error, in order of sequence."""
+    by_error: dict[str, list[int]] = {}
+    for sequence, name in failures:
+        by_error.setdefault(name, []).append(sequence)
+    return sorted(
+        (
+            FailedRecords(first, end, name)
+            for name, sequences in by_error.items()
+            for first, end in ranges_of(sorted(sequences))
+        ),
+        key=lambda failed: failed.first,
+    )
