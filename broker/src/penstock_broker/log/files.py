@@ -20,7 +20,7 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 
-class LockTaken(Exception):
+class LockTakenError(Exception):
     """Another process holds the lock."""
 
 
@@ -116,7 +116,7 @@ class Files(Protocol):
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Take an exclusive lock; :class:`LockTaken` when another process has it."""
+        """Take an exclusive lock; :class:`LockTakenError` when another process has it."""
         ...
 
 
@@ -176,7 +176,7 @@ class OsLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._fd)
-            raise LockTaken(str(path)) from None
+            raise LockTakenError(str(path)) from None
 
     def close(self) -> None:
         if self._fd >= 0:

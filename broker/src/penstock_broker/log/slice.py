@@ -1,13 +1,16 @@
-"""Descriptions of bytes: what a read of the log gives. Only the connection moves the bytes."""
+"""Descriptions of bytes: what a read of the log gives. Only the connection moves the bytes.
+
+Neither is changed once made (not frozen, because freezing triples the cost of making one).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from penstock_broker.log.files import File
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class FileSlice:
     """``size`` bytes of ``file`` from ``position``. Holding it holds the file open.
 
@@ -22,12 +25,20 @@ class FileSlice:
     def __len__(self) -> int:
         return self.size
 
+    def fileno(self) -> int:
+        """The descriptor for sendfile; -1 on a simulated disk."""
+        return self.file.fd
+
+    def after(self, sent: int) -> FileSlice:
+        """What is left when the first ``sent`` bytes are gone."""
+        return FileSlice(self.file, self.position + sent, self.size - sent)
+
     def read(self) -> bytes:
         """The bytes; fewer only if the file was cut behind our back."""
         return self.file.read(self.position, self.size)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class LogSlice:
     """What one partition answers to one fetch: parts in order, ``size`` bytes in all.
 
@@ -37,7 +48,7 @@ class LogSlice:
 
     parts: tuple[FileSlice, ...] = ()
     size: int = 0
-    base_offset: int = field(default=-1)
+    base_offset: int = -1
     """Base offset of the first batch; -1 when empty."""
 
     def __len__(self) -> int:

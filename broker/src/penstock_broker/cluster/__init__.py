@@ -1,0 +1,1 @@
+"""What the brokers of a cluster agree on: who they are, which topics there are."""

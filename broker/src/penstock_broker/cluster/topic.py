@@ -1,0 +1,65 @@
+"""Topics as everybody sees them: immutable values, and what makes a name valid."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock_broker.errors import ErrorCode, KafkaError
+
+TOPIC_NAME_MAX = 249
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """Who has a partition."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic: its id is never given out again, its name may be."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: tuple[PartitionMetadata, ...]
+    configs: Mapping[str, str]
+    """Its overrides, as text."""
+    created_ms: int
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is one of the broker's own."""
+        return self.name in INTERNAL_TOPICS
+
+
+def check_topic_name(name: str) -> None:
+    """KafkaError INVALID_TOPIC_EXCEPTION unless the name is one that Kafka takes."""
+    problem = None
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > TOPIC_NAME_MAX:
+        problem = f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_MAX}"
+    elif not _NAME.fullmatch(name):
+        problem = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
+            "and '-'"
+        )
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def collides(name: str, other: str) -> bool:
+    """Whether two different names are one in metrics, where '.' and '_' are the same."""
+    return name != other and name.replace(".", "_") == other.replace(".", "_")

@@ -1,0 +1,62 @@
+"""Small files of numbers, replaced as a whole: Kafka's checkpoint format.
+
+    line 1   format version, 0
+    line 2   number of entries
+    then     one entry a line, fields separated by a space
+
+Entries of the two offset checkpoints of the data directory are ``topic partition offset``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from penstock_broker.log.files import Files, read_file, replace_file
+
+_VERSION = "0"
+
+
+class CheckpointDamagedError(Exception):
+    """The file is not a whole checkpoint."""
+
+
+def write_lines(files: Files, path: Path, entries: Iterable[str]) -> None:
+    """Replace the checkpoint; after a crash there is the old one or the new one."""
+    lines = list(entries)
+    replace_file(files, path, "\n".join((_VERSION, str(len(lines)), *lines, "")).encode())
+
+
+def read_lines(files: Files, path: Path) -> list[str]:
+    """Its entries; none where there is no file. :class:`CheckpointDamagedError`."""
+    try:
+        lines = read_file(files, path).decode("ascii", "replace").splitlines()
+    except FileNotFoundError:
+        return []
+    if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
+        raise CheckpointDamagedError(f"{path} is damaged")
+    return lines[2:]
+
+
+class OffsetCheckpoint:
+    """An offset per partition."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+
+    def write(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Replace the file."""
+        entries = (f"{topic} {index} {offset}" for (topic, index), offset in offsets.items())
+        write_lines(self._files, self._path, entries)
+
+    def read(self) -> dict[tuple[str, int], int]:
+        """The offsets; empty where there is no file. :class:`CheckpointDamagedError`."""
+        offsets = {}
+        for line in read_lines(self._files, self._path):
+            try:
+                topic, index, offset = line.split(" ")
+                offsets[topic, int(index)] = int(offset)
+            except ValueError:
+                raise CheckpointDamagedError(f"{self._path} is damaged: {line!r}") from None
+        return offsets

@@ -1,0 +1,184 @@
+"""What the two indexes share: sorted pairs of numbers, and a file that is never trusted.
+
+The index of the active segment lives in memory, in two arrays; ``save`` writes it out when the
+segment is closed. From then on it is searched in its file, so that memory does not grow with the
+data.
+
+Format of the file: entries of one fixed size, then a trailer of 12 bytes, all big-endian:
+
+    "PIDX"   4 bytes
+    uint32   number of entries
+    uint32   CRC-32C of all that comes before it
+
+The file is checked as a whole when it is first used; missing, cut short or changed it raises
+:class:`IndexDamagedError`, and its owner rebuilds it by scanning the log. So does an entry whose
+batch is not in the log where the entry says (see ``segment.py``). Nothing is ever synced: losing
+an index costs a scan.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from operator import itemgetter
+from pathlib import Path
+from struct import Struct
+
+from crc32c import crc32c
+
+from penstock_broker.log.files import File, Files
+
+_TRAILER = Struct(">4sII")
+_MAGIC = b"PIDX"
+_BLOCK_ENTRIES = 512
+_key = itemgetter(0)
+
+
+class IndexDamagedError(Exception):
+    """The index does not fit the log; a scan of the log makes a new one."""
+
+
+class IndexFile:
+    """Pairs (key, value) whose keys grow."""
+
+    __slots__ = ("_block", "_count", "_entry", "_file", "_files", "_keys", "_values", "path")
+
+    def __init__(self, files: Files, path: Path, entry: Struct) -> None:
+        self.path = path
+        self._files = files
+        self._entry = entry
+        self._keys: array[int] | None = array("q")
+        self._values: array[int] | None = array("q")
+        self._file: File | None = None
+        self._count = 0
+        self._block: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        if self._keys is not None:
+            return len(self._keys)
+        self._opened()
+        return self._count
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the entries take in the file."""
+        return len(self) * self._entry.size
+
+    def append(self, key: int, value: int) -> None:
+        """Add an entry; its key is larger than all before. Only while in memory."""
+        keys, values = self._in_memory()
+        keys.append(key)
+        values.append(value)
+
+    def replace_last(self, value: int) -> None:
+        """Give the last entry another value. Only while in memory."""
+        _, values = self._in_memory()
+        values[-1] = value
+
+    def last(self) -> tuple[int, int] | None:
+        """The last entry."""
+        count = len(self)
+        return self.entry(count - 1) if count else None
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """The entry at a position, from 0."""
+        if self._keys is not None and self._values is not None:
+            return self._keys[number], self._values[number]
+        size = self._entry.size
+        key, value = self._entry.unpack(self._opened().read(number * size, size))
+        return key, value
+
+    def floor(self, key: int) -> tuple[int, int] | None:
+        """The last entry whose key is not above ``key``; None where all are."""
+        if self._keys is not None and self._values is not None:
+            number = bisect_right(self._keys, key) - 1
+            return (self._keys[number], self._values[number]) if number >= 0 else None
+        block = self._block
+        if not block or not block[0][0] <= key < block[-1][0]:
+            block = self._block = self._block_around(key)
+        number = bisect_right(block, key, key=_key) - 1
+        return block[number] if number >= 0 else None
+
+    def _block_around(self, key: int) -> list[tuple[int, int]]:
+        """The entries from the floor of ``key`` on; who reads on from there stays inside."""
+        file = self._opened()
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        first = max(0, low - 1)
+        size = self._entry.size
+        data = file.read(first * size, min(_BLOCK_ENTRIES, self._count - first) * size)
+        return list(self._entry.iter_unpack(data))
+
+    def save(self) -> None:
+        """Write the file, whole."""
+        keys, values = self._in_memory()
+        pack = self._entry.pack
+        data = b"".join(map(pack, keys, values))
+        head = _TRAILER.pack(_MAGIC, len(keys), 0)[:-4]
+        crc = crc32c(head, crc32c(data))
+        file = self._files.open(self.path, create=True)
+        file.write_parts((data, head, crc.to_bytes(4, "big")), 0)
+        file.truncate(len(data) + _TRAILER.size)
+
+    def seal(self) -> None:
+        """Write it out and let go of the memory: the segment has been closed."""
+        self.save()
+        self.attach()
+
+    def attach(self) -> None:
+        """Use the file of a closed segment, when it is first needed."""
+        self._keys = self._values = self._file = None
+        self._block = []
+
+    def load(self) -> None:
+        """Bring the file back into memory, for the active segment."""
+        self.attach()
+        file = self._opened()
+        data = file.read(0, self._count * self._entry.size)
+        self.clear()
+        for key, value in self._entry.iter_unpack(data):
+            self.append(key, value)
+
+    def clear(self) -> None:
+        """Forget every entry, to be rebuilt in memory."""
+        self._keys, self._values = array("q"), array("q")
+        self._file = None
+        self._block = []
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file = None
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self._file = None
+        self._files.remove(self.path)
+
+    def _in_memory(self) -> tuple[array[int], array[int]]:
+        if self._keys is None or self._values is None:
+            raise ValueError(f"{self.path.name} is sealed")
+        return self._keys, self._values
+
+    def _opened(self) -> File:
+        """The file, checked as a whole once."""
+        if self._file is None:
+            try:
+                file = self._files.open(self.path)
+            except FileNotFoundError:
+                raise IndexDamagedError(f"{self.path} is missing") from None
+            data = file.read(0, file.size())
+            body = len(data) - _TRAILER.size
+            if body < 0 or body % self._entry.size:
+                raise IndexDamagedError(f"{self.path} has an impossible size, {len(data)} bytes")
+            magic, count, crc = _TRAILER.unpack_from(data, body)
+            whole = magic == _MAGIC and count == body // self._entry.size
+            if not whole or crc32c(data[:-4]) != crc:
+                raise IndexDamagedError(f"{self.path} does not match its checksum")
+            self._file = file
+            self._count = count
+        return self._file

@@ -1,0 +1,582 @@
+"""The log of one partition: a list of segments, appended to at the end, read anywhere.
+
+A directory holds it, named by :func:`log_directory_name`; the files in it are described where
+they are written: ``segment.py`` (``.log``, ``.index``, ``.timeindex``), ``producer_state.py``
+(``.snapshot``), ``leader_epochs.py`` (``leader-epoch-checkpoint``), ``manager.py``
+(``partition.metadata``).
+
+Offsets: ``log_start_offset`` is the first that may be read, ``log_end_offset`` the next to be
+given; everything below ``recovery_point`` is known to be on the disk. Appending does not sync
+unless ``flush.messages`` says so: like Kafka, the log relies on the operating system to survive
+the process, and on replication or the books to survive the machine.
+
+Not thread-safe: the event loop owns it. Only :meth:`FlushJob.run` may run elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock_broker.clock import Clock
+from penstock_broker.config import LogConfig
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.checkpoint import CheckpointDamagedError, read_lines, write_lines
+from penstock_broker.log.files import File, replace_file
+from penstock_broker.log.leader_epochs import LeaderEpochs
+from penstock_broker.log.lookup import TimestampOffset, first_at_or_after, latest_timestamp
+from penstock_broker.log.producer_state import AppendedBatch
+from penstock_broker.log.recovery import LogPlace, Recovered, recover, snapshot_path
+from penstock_broker.log.scan import BadBatchError
+from penstock_broker.log.segment import Segment
+from penstock_broker.log.slice import EMPTY_SLICE, FileSlice, LogSlice
+from penstock_broker.wire.records import NO_TIMESTAMP, RecordBatch
+
+_log = logging.getLogger(__name__)
+
+EPOCHS_FILE = "leader-epoch-checkpoint"
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(slots=True, eq=False)
+class AppendResult:
+    """Where a batch was put. A repeated one (``duplicate``) has the place of its first attempt."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """The time given to its records under LogAppendTime; -1 under CreateTime."""
+    log_start_offset: int
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FlushJob:
+    """Files to be synced, so that the log is on the disk below ``up_to_offset``."""
+
+    log: Log
+    up_to_offset: int
+    files: tuple[File, ...]
+
+    def run(self) -> None:
+        """Sync the files; in any thread. Then give the job to :meth:`Log.flushed`. OSError."""
+        for file in self.files:
+            file.sync()
+        self.log.place.files.sync_directory(self.log.place.directory)
+
+
+class Log:
+    """The segments of one partition, and what is derived from them."""
+
+    def __init__(
+        self,
+        place: LogPlace,
+        config: LogConfig,
+        clock: Clock,
+        recovered: Recovered,
+        epochs: LeaderEpochs,
+        *,
+        log_start_offset: int,
+        recovery_point: int,
+    ) -> None:
+        self.place = place
+        self.config = config
+        self.recovered = recovered
+        """How it was found when it was opened."""
+        self.producers = recovered.producers
+        self.epochs = epochs
+        self.failure: str | None = None
+        """Why the log is offline; None while it works."""
+        self.recovery_point = min(recovery_point, recovered.end_offset)
+        self.on_start_advanced: Callable[[], None] = lambda: None
+        """Called when the start has moved, before anything is deleted: to write it down."""
+        self._clock = clock
+        self._segments = recovered.segments
+        self._bases = [segment.base_offset for segment in self._segments]
+        self._end_offset = recovered.end_offset
+        self._start_offset = min(max(log_start_offset, self._bases[0]), self._end_offset)
+        self._unflushed_since_ms: int | None = None
+
+    @classmethod
+    def open(
+        cls,
+        place: LogPlace,
+        config: LogConfig,
+        clock: Clock,
+        *,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        clean: bool = False,
+    ) -> Log:
+        """Open, recover or begin the log in a directory (which exists). Raises OSError.
+
+        ``clean``: it was closed, at ``recovery_point``.
+        """
+        epochs = _read_epochs(place)
+        recovered = recover(
+            place,
+            epochs,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            clean=clean,
+            now_ms=clock.now_ms(),
+        )
+        epochs.truncate_to(recovered.end_offset)
+        log = cls(
+            place,
+            config,
+            clock,
+            recovered,
+            epochs,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+        )
+        if not recovered.clean and recovered.cut is not None:
+            log.flush()
+        return log
+
+    # -- where it begins and ends ------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in its segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Its segments, oldest first; the last is the active one."""
+        return self._segments
+
+    def update_config(self, config: LogConfig) -> None:
+        """Use other settings from now on."""
+        self.config = config
+
+    # -- append ------------------------------------------------------------------------------
+
+    def append(self, batches: Sequence[RecordBatch], leader_epoch: int) -> AppendResult:
+        """Append batches that ``wire.records.validate_batches`` has passed, as their leader.
+
+        Offset and epoch are patched into their bytes (a writable view). Each is appended whole
+        or not at all; the result spans them, and is that of a single batch when there is one.
+        Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR.
+        """
+        result = self._append(batches[0], leader_epoch)
+        for batch in batches[1:]:
+            last = self._append(batch, leader_epoch)
+            result.last_offset = last.last_offset
+        return result
+
+    def _append(self, batch: RecordBatch, leader_epoch: int) -> AppendResult:
+        now_ms = self._clock.now_ms()
+        producer_id = batch.producer_id
+        if self.failure is not None:
+            raise self._offline()
+        if producer_id >= 0:
+            first = self.producers.check(
+                producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence
+            )
+            if first is not None:
+                return self._repeated(first)
+        config = self.config
+        view = batch.view
+        append_time_ms = self._check(batch, len(view), config, now_ms)
+        base_offset = self._end_offset
+        last_offset = base_offset + batch.last_offset_delta
+        segment = self._segments[-1]
+        if self._must_roll(segment, len(view), last_offset, now_ms):
+            segment = self._roll()
+        batch.assign(base_offset, leader_epoch)
+        if leader_epoch > self.epochs.latest:
+            self._begin_epoch(leader_epoch, base_offset)
+        try:
+            segment.append(view, base_offset, batch.max_timestamp)
+        except OSError as error:
+            raise self._append_failed(segment, error) from error
+        self._end_offset = last_offset + 1
+        if segment.first_append_ms is None:
+            segment.first_append_ms = now_ms
+        if producer_id >= 0:
+            appended = AppendedBatch(
+                batch.base_sequence, batch.last_sequence, base_offset, last_offset, append_time_ms
+            )
+            self.producers.note(producer_id, batch.producer_epoch, appended, now_ms)
+        if self._unflushed_since_ms is None:
+            self._unflushed_since_ms = now_ms
+        if self._end_offset - self.recovery_point >= config.flush_messages:
+            self.flush()
+        return AppendResult(base_offset, last_offset, append_time_ms, self._start_offset)
+
+    def _check(self, batch: RecordBatch, size: int, config: LogConfig, now_ms: int) -> int:
+        """Hold a batch against the settings; the LogAppendTime that it got, or -1."""
+        if size > config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The record batch has {size} bytes, the topic's maximum is "
+                f"{config.max_message_bytes}.",
+            )
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"The record batch has {size} bytes, a segment {config.segment_bytes}.",
+            )
+        if config.message_timestamp_type == "LogAppendTime":
+            batch.stamp_log_append_time(now_ms)
+            return now_ms
+        ahead = batch.max_timestamp - now_ms
+        if ahead > config.message_timestamp_after_max_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"A record's timestamp is {ahead} ms ahead of the broker's clock; the topic allows "
+                f"{config.message_timestamp_after_max_ms}.",
+            )
+        if batch.base_timestamp < now_ms - config.message_timestamp_before_max_ms:
+            self._check_not_too_old(batch, now_ms - config.message_timestamp_before_max_ms)
+        return NO_TIMESTAMP
+
+    def _check_not_too_old(self, batch: RecordBatch, oldest_ms: int) -> None:
+        """Look at each record, now that the first one may be too old."""
+        for _, timestamp in batch.timestamps():
+            if timestamp != NO_TIMESTAMP and timestamp < oldest_ms:
+                raise KafkaError(
+                    ErrorCode.INVALID_TIMESTAMP,
+                    f"A record's timestamp {timestamp} is older than the topic allows.",
+                )
+
+    def _repeated(self, first: AppendedBatch) -> AppendResult:
+        return AppendResult(
+            first.base_offset,
+            first.last_offset,
+            first.timestamp if self.config.stamps_append_time else NO_TIMESTAMP,
+            self._start_offset,
+            duplicate=True,
+        )
+
+    def _append_failed(self, segment: Segment, error: OSError) -> KafkaError:
+        """Take back what a failed write left. A full disk may have room later; nothing else may."""
+        if error.errno in _DISK_FULL:
+            try:
+                segment.cut_tail()
+            except OSError as again:
+                error = again
+            else:
+                _log.error("%s: cannot append: %s", self.place.directory, error)
+                return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot append: {error}")
+        self.fail(f"cannot append: {error}")
+        return self._offline()
+
+    def _begin_epoch(self, epoch: int, offset: int) -> None:
+        self.epochs.note(epoch, offset)
+        self._write_epochs()
+
+    def _write_epochs(self) -> None:
+        entries = [f"{epoch} {start}" for epoch, start in self.epochs.entries()]
+        try:
+            write_lines(self.place.files, self.place.directory / EPOCHS_FILE, entries)
+        except OSError as error:
+            self.fail(f"cannot write {EPOCHS_FILE}: {error}")
+            raise self._offline() from error
+
+    # -- segments ----------------------------------------------------------------------------
+
+    def _must_roll(self, segment: Segment, size: int, last_offset: int, now_ms: int) -> bool:
+        if segment.size == 0:
+            return False
+        config = self.config
+        if (
+            segment.size + size > config.segment_bytes
+            or last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX
+            or segment.offset_index.size_bytes >= config.segment_index_bytes
+        ):
+            return True
+        began_ms = segment.first_append_ms
+        if began_ms is None or now_ms - began_ms <= config.segment_ms - config.segment_jitter_ms:
+            return False
+        return now_ms - began_ms > config.segment_ms - self._jitter_ms(segment)
+
+    def _jitter_ms(self, segment: Segment) -> int:
+        """A share of segment.jitter.ms that differs from log to log and stays for a segment."""
+        jitter_ms = self.config.segment_jitter_ms
+        return zlib.crc32(str(segment.path).encode()) % jitter_ms if jitter_ms else 0
+
+    def _roll(self) -> Segment:
+        """Close the active segment and begin the next one, with a snapshot of the producers."""
+        place = self.place
+        try:
+            self._write_snapshot()
+            segment = Segment(
+                place.files, place.directory, self._end_offset, self.config.index_interval_bytes
+            )
+            segment.create()
+            self._segments[-1].seal(self._end_offset)
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                self.fail(f"cannot begin a segment: {error}")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"cannot begin a segment: {error}"
+            ) from error
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        return segment
+
+    def _write_snapshot(self) -> None:
+        """Keep the newest snapshot and the one before it; older ones have served."""
+        place = self.place
+        data = self.producers.to_snapshot(self._end_offset)
+        replace_file(place.files, snapshot_path(place.directory, self._end_offset), data)
+        names = [n for n in place.files.names(place.directory) if n.endswith(".snapshot")]
+        for name in names[:-2]:
+            place.files.remove(place.directory / name)
+
+    # -- read --------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        up_to_offset: int | None = None,
+        *,
+        min_one_batch: bool = True,
+    ) -> LogSlice:
+        """Describe the bytes from the batch that holds ``offset`` on, below ``up_to_offset``.
+
+        At most ``max_bytes``, but the first batch whole where ``min_one_batch`` (KIP-74); without
+        it, nothing when the first batch does not fit. ``up_to_offset`` is where a batch begins
+        (the high watermark); None reads to the end. Empty at the end. Raises KafkaError:
+        OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        end_offset = self._end_offset
+        if not self._start_offset <= offset <= end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {offset} is not in {self._start_offset} to {end_offset}.",
+            )
+        limit = end_offset if up_to_offset is None or up_to_offset > end_offset else up_to_offset
+        if self.failure is not None:
+            raise self._offline()
+        if offset >= limit:
+            return EMPTY_SLICE
+        try:
+            return self._read(offset, max_bytes, limit, min_one_batch)
+        except (OSError, BadBatchError) as error:
+            self.fail(f"cannot read at offset {offset}: {error}")
+            raise self._offline() from error
+
+    def _read(self, offset: int, max_bytes: int, limit: int, min_one_batch: bool) -> LogSlice:
+        segments = self._segments
+        number = bisect_right(self._bases, offset) - 1
+        segment = segments[number]
+        found = segment.locate(offset)
+        while found is None:
+            # Past the last batch of this segment, as at the hole of an emptied one.
+            number += 1
+            segment = segments[number]
+            found = segment.locate(offset)
+        position, batch_size, base_offset = found
+        if batch_size > max_bytes:
+            if not min_one_batch:
+                return EMPTY_SLICE
+            max_bytes = batch_size
+        available = self._size_below(limit, number) - position
+        size = min(max_bytes, available)
+        part = FileSlice(segment.file, position, size)
+        if size < available or size == max_bytes or number + 1 == len(segments):
+            return LogSlice((part,), size, base_offset)
+        parts = [part]
+        for later in range(number + 1, len(segments)):
+            more = min(max_bytes - size, self._size_below(limit, later))
+            if more <= 0:
+                break
+            parts.append(FileSlice(segments[later].file, 0, more))
+            size += more
+        return LogSlice(tuple(parts), size, base_offset)
+
+    def _size_below(self, limit: int, number: int) -> int:
+        """Bytes of a segment that lie below offset ``limit``, where a batch begins."""
+        segment = self._segments[number]
+        if limit >= self._end_offset:
+            return segment.size
+        if limit <= segment.base_offset:
+            return 0
+        found = segment.locate(limit)
+        return segment.size if found is None else found[0]
+
+    # -- by time -----------------------------------------------------------------------------
+
+    def offset_for_timestamp(
+        self, timestamp: int, up_to_offset: int | None = None
+    ) -> TimestampOffset | None:
+        """The first record, in offset order, that is not older than ``timestamp`` (ms).
+
+        None where there is none below ``up_to_offset``. Raises KAFKA_STORAGE_ERROR.
+        """
+        limit = self._end_offset if up_to_offset is None else up_to_offset
+        if self.failure is not None:
+            raise self._offline()
+        try:
+            return first_at_or_after(self._segments, timestamp, self._start_offset, limit)
+        except (OSError, BadBatchError) as error:
+            self.fail(f"cannot look up time {timestamp}: {error}")
+            raise self._offline() from error
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp (ListOffsets -3, KIP-734)."""
+        if self.failure is not None:
+            raise self._offline()
+        try:
+            latest = latest_timestamp(self._segments, self._start_offset)
+        except (OSError, BadBatchError) as error:
+            self.fail(f"cannot look up the largest timestamp: {error}")
+            raise self._offline() from error
+        return None if latest == NO_TIMESTAMP else self.offset_for_timestamp(latest)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch that wrote ``offset`` (ListOffsets); -1 where nothing is known."""
+        return self.epochs.epoch_of(offset)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """OffsetForLeaderEpoch: (epoch, end offset), (-1, -1) where there is none."""
+        return self.epochs.end_of(epoch, self._end_offset)
+
+    # -- the front ---------------------------------------------------------------------------
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the start to ``before_offset``, and delete segments that lie wholly below.
+
+        A start that is already there stays. The start is written down (``on_start_advanced``)
+        before files go. Returns the start. Raises KafkaError: OFFSET_OUT_OF_RANGE above the end,
+        KAFKA_STORAGE_ERROR.
+        """
+        if self.advance_start(before_offset):
+            self.on_start_advanced()
+            self.delete_old_segments()
+        return self._start_offset
+
+    def advance_start(self, before_offset: int) -> bool:
+        """The first half of :meth:`delete_records`; whether the start moved."""
+        if before_offset > self._end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {before_offset} is above the end, {self._end_offset}.",
+            )
+        if self.failure is not None:
+            raise self._offline()
+        if before_offset <= self._start_offset:
+            return False
+        if before_offset == self._end_offset and self._segments[-1].size:
+            self._roll()
+        self._start_offset = before_offset
+        return True
+
+    def delete_old_segments(self) -> int:
+        """Delete segments wholly below the start; how many. Raises KAFKA_STORAGE_ERROR."""
+        count = bisect_right(self._bases, self._start_offset) - 1
+        if count <= 0:
+            return 0
+        gone = self._segments[:count]
+        del self._segments[:count], self._bases[:count]
+        self.epochs.advance_to(self._start_offset)
+        try:
+            for segment in gone:
+                segment.remove()
+            self.place.files.sync_directory(self.place.directory)
+        except OSError as error:
+            self.fail(f"cannot delete segments: {error}")
+            raise self._offline() from error
+        self.recovery_point = max(self.recovery_point, self._bases[0])
+        return count
+
+    # -- the disk ----------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Return when all of it is on the disk. Raises KAFKA_STORAGE_ERROR, and is offline then.
+
+        A sync that failed once may succeed next time without the data having been written, so
+        there is no second try.
+        """
+        job = self.flush_job()
+        if job is None:
+            return
+        try:
+            job.run()
+        except OSError as error:
+            self.fail(f"cannot sync: {error}")
+            raise self._offline() from error
+        self.flushed(job)
+
+    def flush_job(self) -> FlushJob | None:
+        """What has to be synced, for another thread to do; None when all is."""
+        if self._end_offset <= self.recovery_point or self.failure is not None:
+            return None
+        first = max(0, bisect_right(self._bases, self.recovery_point) - 1)
+        files = tuple(segment.file for segment in self._segments[first:])
+        return FlushJob(self, self._end_offset, files)
+
+    def flushed(self, job: FlushJob) -> None:
+        """Take note that a job has run."""
+        self.recovery_point = max(self.recovery_point, job.up_to_offset)
+        if self.recovery_point >= self._end_offset:
+            self._unflushed_since_ms = None
+
+    def flush_is_due(self, now_ms: int) -> bool:
+        """Whether flush.ms has passed, or a closed segment has not been synced."""
+        if self.recovery_point < self._bases[-1]:
+            return True
+        since = self._unflushed_since_ms
+        return since is not None and now_ms - since >= self.config.flush_ms
+
+    def expire_producers(self, before_ms: int) -> int:
+        """Forget producers that have been silent since; how many."""
+        return self.producers.expire(before_ms)
+
+    def close(self) -> None:
+        """Sync it and write down what makes the next start cheap. Nothing may follow."""
+        if self.failure is not None:
+            return
+        self.flush()
+        try:
+            self._write_snapshot()
+            for segment in self._segments:
+                segment.close(self._end_offset)
+        except OSError as error:
+            self.fail(f"cannot close: {error}")
+            raise self._offline() from error
+
+    def fail(self, reason: str) -> None:
+        """Take the log offline: from now on each use is KAFKA_STORAGE_ERROR."""
+        if self.failure is None:
+            self.failure = reason
+            _log.error("%s is offline: %s", self.place.directory, reason)
+
+    def _offline(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{self.place.topic}-{self.place.partition} is offline: {self.failure}",
+        )
+
+
+def _read_epochs(place: LogPlace) -> LeaderEpochs:
+    """The epochs as they were written down; recovery adds those of the batches that it reads."""
+    epochs = LeaderEpochs()
+    try:
+        for line in read_lines(place.files, place.directory / EPOCHS_FILE):
+            epoch, start = line.split(" ")
+            epochs.note(int(epoch), int(start))
+    except (CheckpointDamagedError, ValueError) as damage:
+        _log.warning("%s: %s", place.directory, damage)
+    return epochs

@@ -1,0 +1,322 @@
+"""All logs of a data directory, and the files that they share.
+
+    DIR/.lock                             held by the process that serves the directory
+    DIR/format                            format version of all this, 1
+    DIR/clean-shutdown                    there while nobody has written since a clean stop
+    DIR/recovery-point-offset-checkpoint  per partition: what is on the disk (checkpoint.py)
+    DIR/log-start-offset-checkpoint       per partition: the first offset (checkpoint.py)
+    DIR/recovery-report.jsonl             what recovery found and cut, ever; see below
+    DIR/metadata.json                     the cluster's metadata (cluster/metadata_store.py)
+    DIR/<topic>-<partition>/              a log (log.py)
+    DIR/….<uuid>-delete/                  a deleted log on its way out
+    DIR/….<uuid>-stray/                   a log that belongs to no topic; kept, never read
+
+The recovery report is one JSON object a line, only ever added to:
+``{"event": "cut", "at_ms", "topic", "partition", "first_offset", "end_offset", "reason",
+"segment", "position", "bytes", "segments_removed"}`` says that offsets [first_offset, end_offset)
+are gone (end_offset null: the removed bytes did not say). ``"start"`` sums up a start that was not
+after a clean stop (``logs``, ``bytes_checked``, ``cuts``), ``"missing"`` names a log whose
+directory has vanished, ``"stray"`` one that was set aside, ``"offline"`` one that cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock_broker.clock import Clock
+from penstock_broker.config import LogConfig
+from penstock_broker.errors import KafkaError
+from penstock_broker.log.checkpoint import CheckpointDamagedError, OffsetCheckpoint
+from penstock_broker.log.files import (
+    Files,
+    Lock,
+    LockTakenError,
+    append_line,
+    read_file,
+    replace_file,
+)
+from penstock_broker.log.log import FlushJob, Log
+from penstock_broker.log.recovery import LogPlace
+
+_log = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+TopicPartition = tuple[str, int]
+
+
+class DataDirectoryError(Exception):
+    """The data directory cannot be served; ``str()`` says why, for the user."""
+
+
+def log_directory_name(topic: str, partition: int) -> str:
+    """``flights-3``."""
+    return f"{topic}-{partition}"
+
+
+def parse_log_directory_name(name: str) -> TopicPartition | None:
+    """The reverse; None for a name that is not one of a log."""
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not partition.isdigit() or "." in partition:
+        return None
+    return topic, int(partition)
+
+
+class LogManager:
+    """The logs of one data directory. Owned by the event loop; not thread-safe."""
+
+    def __init__(self, data_dir: Path, clock: Clock, files: Files) -> None:
+        self.data_dir = data_dir
+        self.was_clean = True
+        """Whether the last process that served the directory closed it."""
+        self.cuts = 0
+        """Logs that lost something at this start."""
+        self._clock = clock
+        self._files = files
+        self._lock: Lock | None = None
+        self._logs: dict[TopicPartition, Log] = {}
+        self._recovery_points = OffsetCheckpoint(
+            files, data_dir / "recovery-point-offset-checkpoint"
+        )
+        self._log_starts = OffsetCheckpoint(files, data_dir / "log-start-offset-checkpoint")
+        self._known_points: dict[TopicPartition, int] = {}
+        self._known_starts: dict[TopicPartition, int] = {}
+        self._bytes_checked = 0
+
+    # -- opening and closing -----------------------------------------------------------------
+
+    def open(self) -> None:
+        """Take the directory: lock, format, checkpoints. :class:`DataDirectoryError`, OSError."""
+        self._files.make_directory(self.data_dir)
+        try:
+            self._lock = self._files.lock(self.data_dir / ".lock")
+        except LockTakenError:
+            raise DataDirectoryError(
+                f"{self.data_dir} is in use by another broker process"
+            ) from None
+        try:
+            self._check_format()
+        except DataDirectoryError:
+            self._lock.close()
+            raise
+        marker = self.data_dir / "clean-shutdown"
+        names = self._files.names(self.data_dir)
+        is_new = not any(parse_log_directory_name(name) for name in names)
+        self.was_clean = is_new or self._files.exists(marker)
+        self._files.remove(marker)
+        self._files.sync_directory(self.data_dir)
+        for name in names:
+            if name.endswith("-delete"):
+                self._files.remove_tree(self.data_dir / name)
+        self._known_points = self._read(self._recovery_points)
+        self._known_starts = self._read(self._log_starts)
+
+    def _check_format(self) -> None:
+        path = self.data_dir / "format"
+        if self._files.exists(path):
+            text = read_file(self._files, path).decode("ascii", "replace").strip()
+            if text != f"version: {FORMAT_VERSION}":
+                raise DataDirectoryError(
+                    f"{path} says {text!r}; this broker reads version {FORMAT_VERSION}"
+                )
+            return
+        others = [name for name in self._files.names(self.data_dir) if name != ".lock"]
+        if others:
+            raise DataDirectoryError(
+                f"{self.data_dir} holds other files ({others[0]}, …) and no file called format: "
+                "it is not a data directory of this broker"
+            )
+        replace_file(self._files, path, f"version: {FORMAT_VERSION}\n".encode())
+
+    def _read(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
+        """Its offsets; without them, everything is checked."""
+        try:
+            return checkpoint.read()
+        except CheckpointDamagedError as damage:
+            _log.warning("%s: all logs are checked from their beginning", damage)
+            self.was_clean = False
+            return {}
+
+    def close(self) -> None:
+        """Sync and close all logs, write the checkpoints, release the directory.
+
+        A log that is offline, or fails now, leaves the directory marked as not cleanly closed.
+        """
+        clean = True
+        for log in self._logs.values():
+            try:
+                log.close()
+            except KafkaError as error:
+                _log.error("%s", error)
+            clean = clean and log.failure is None
+        self.checkpoint_log_starts()
+        self.checkpoint_recovery_points()
+        if clean:
+            replace_file(self._files, self.data_dir / "clean-shutdown", b"")
+        self._logs.clear()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    # -- logs --------------------------------------------------------------------------------
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """An open log."""
+        return self._logs.get((topic, partition))
+
+    def logs(self) -> Iterator[Log]:
+        """All open logs."""
+        return iter(self._logs.values())
+
+    def found(self) -> dict[TopicPartition, uuid.UUID | None]:
+        """The logs that lie in the directory, with the topic id that each was made for."""
+        found = {}
+        for name in self._files.names(self.data_dir):
+            place = parse_log_directory_name(name)
+            if place is not None and self._files.is_directory(self.data_dir / name):
+                found[place] = self._read_topic_id(self.data_dir / name)
+        return found
+
+    def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig) -> Log:
+        """Make a new, empty log. OSError; FileExistsError where there is one."""
+        directory = self.data_dir / log_directory_name(topic, partition)
+        if self._files.exists(directory):
+            raise FileExistsError(f"{directory} is there already")
+        self._files.make_directory(directory)
+        text = f"version: 0\ntopic_id: {topic_id}\n"
+        replace_file(self._files, directory / "partition.metadata", text.encode())
+        self._files.sync_directory(self.data_dir)
+        self._known_points.pop((topic, partition), None)
+        self._known_starts.pop((topic, partition), None)
+        return self._open(topic, partition, config, clean=True)
+
+    def load(self, topic: str, partition: int, config: LogConfig) -> Log:
+        """Open a log that :meth:`found` has listed, checking it unless the stop was clean.
+
+        OSError: it cannot be read; the report has it, the others can still be opened.
+        """
+        try:
+            log = self._open(topic, partition, config, clean=self.was_clean)
+        except OSError as error:
+            self.report("offline", topic=topic, partition=partition, reason=str(error))
+            raise
+        self._bytes_checked += log.recovered.bytes_checked
+        if log.recovered.cut is not None:
+            self.cuts += 1
+            self.report(**log.recovered.cut.to_json())
+        return log
+
+    def _open(self, topic: str, partition: int, config: LogConfig, *, clean: bool) -> Log:
+        key = (topic, partition)
+        place = LogPlace(
+            self._files,
+            self.data_dir / log_directory_name(topic, partition),
+            topic,
+            partition,
+            config.index_interval_bytes,
+        )
+        log = Log.open(
+            place,
+            config,
+            self._clock,
+            recovery_point=self._known_points.get(key, 0),
+            log_start_offset=self._known_starts.get(key, 0),
+            clean=clean and (key in self._known_points or not self._known_points),
+        )
+        log.on_start_advanced = self.checkpoint_log_starts
+        self._logs[key] = log
+        return log
+
+    def forget(self, topic: str, partition: int) -> None:
+        """Let go of an open log; its files stay."""
+        self._logs.pop((topic, partition), None)
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Delete a log: its directory is renamed at once, then removed. OSError."""
+        self._logs.pop((topic, partition), None)
+        self._known_points.pop((topic, partition), None)
+        self._known_starts.pop((topic, partition), None)
+        aside = self._rename(topic, partition, "delete")
+        if aside is not None:
+            self._files.remove_tree(aside)
+
+    def set_aside(self, topic: str, partition: int, reason: str) -> None:
+        """Keep a log that belongs to no topic under another name."""
+        aside = self._rename(topic, partition, "stray")
+        if aside is not None:
+            self.report(
+                "stray", topic=topic, partition=partition, reason=reason, directory=aside.name
+            )
+
+    def _rename(self, topic: str, partition: int, suffix: str) -> Path | None:
+        directory = self.data_dir / log_directory_name(topic, partition)
+        if not self._files.exists(directory):
+            return None
+        # A name may have 255 bytes, and a topic nearly as many.
+        name = f"{log_directory_name(topic[:200], partition)}.{uuid.uuid4().hex}-{suffix}"
+        self._files.rename(directory, self.data_dir / name)
+        self._files.sync_directory(self.data_dir)
+        return self.data_dir / name
+
+    def _read_topic_id(self, directory: Path) -> uuid.UUID | None:
+        try:
+            text = read_file(self._files, directory / "partition.metadata").decode()
+            return uuid.UUID(text.split("topic_id:")[1].strip())
+        except (OSError, IndexError, ValueError):
+            return None
+
+    # -- what is written down ----------------------------------------------------------------
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write down what is on the disk. OSError."""
+        self._known_points |= {key: log.recovery_point for key, log in self._logs.items()}
+        self._recovery_points.write(self._known_points)
+
+    def checkpoint_log_starts(self) -> None:
+        """Write down where the logs begin. OSError."""
+        self._known_starts |= {key: log.log_start_offset for key, log in self._logs.items()}
+        self._log_starts.write({key: at for key, at in self._known_starts.items() if at})
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Move the starts of several logs with one checkpoint. KafkaError of any of them."""
+        logs = [(self._logs[key], offset) for key, offset in before.items()]
+        moved = [log for log, offset in logs if log.advance_start(offset)]
+        if moved:
+            self.checkpoint_log_starts()
+        for log in moved:
+            log.delete_old_segments()
+
+    def report(self, event: str, **details: Any) -> None:
+        """Add a line to the recovery report."""
+        line = {"event": event, "at_ms": self._clock.now_ms(), **details}
+        append_line(self._files, self.data_dir / "recovery-report.jsonl", json.dumps(line).encode())
+
+    def finish_loading(self) -> None:
+        """All logs have been loaded: sum up a start that was not after a clean stop."""
+        if not self.was_clean:
+            self.report(
+                "start", logs=len(self._logs), bytes_checked=self._bytes_checked, cuts=self.cuts
+            )
+            self.checkpoint_recovery_points()
+
+    # -- background --------------------------------------------------------------------------
+
+    def flush_jobs(self) -> list[FlushJob]:
+        """What is due to be synced: run each in another thread, then :meth:`flushed`."""
+        now_ms = self._clock.now_ms()
+        jobs = (log.flush_job() for log in self._logs.values() if log.flush_is_due(now_ms))
+        return [job for job in jobs if job is not None]
+
+    def flushed(self, jobs: Iterable[FlushJob]) -> None:
+        """Take note of jobs that have run without an error."""
+        for job in jobs:
+            job.log.flushed(job)
+
+    def expire_producers(self, expiration_ms: int) -> int:
+        """Forget producers that have been silent for so long; how many."""
+        before_ms = self._clock.now_ms() - expiration_ms
+        return sum(log.expire_producers(before_ms) for log in self._logs.values())

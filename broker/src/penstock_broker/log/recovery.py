@@ -1,0 +1,324 @@
+"""What a log is after a start: its segments, its end, and what had to be cut.
+
+After a clean stop the end is known and nothing is read but the last few batches. After a kill or
+a power cut every batch past the recovery point is read and its CRC checked, not the tail alone,
+because a disk may write pages in any order. The log ends before the first batch that is torn,
+damaged or out of place, or where offsets are missing between two segments; what lies behind is
+cut off, and a :class:`Cut` says exactly what that was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock_broker.log.files import Files, read_file
+from penstock_broker.log.leader_epochs import LeaderEpochs
+from penstock_broker.log.producer_state import (
+    SEQUENCE_MASK,
+    AppendedBatch,
+    ProducerState,
+    SnapshotDamagedError,
+)
+from penstock_broker.log.scan import BadBatchError, ScannedBatch, scan
+from penstock_broker.log.segment import Segment, segment_name
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What recovery removed from the end of a log."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    """The first offset that is gone; the log ends here."""
+    end_offset: int | None
+    """One past the last offset that the removed bytes spoke of; None where none could be read."""
+    reason: str
+    segment: str
+    position: int
+    bytes_cut: int
+    segments_removed: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The line of the recovery report (see ``manager.py``), without its time."""
+        return {
+            "event": "cut",
+            "topic": self.topic,
+            "partition": self.partition,
+            "first_offset": self.first_offset,
+            "end_offset": self.end_offset,
+            "reason": self.reason,
+            "segment": self.segment,
+            "position": self.position,
+            "bytes": self.bytes_cut,
+            "segments_removed": list(self.segments_removed),
+        }
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log as it was found."""
+
+    segments: list[Segment]
+    end_offset: int
+    producers: ProducerState = field(default_factory=ProducerState)
+    clean: bool = True
+    bytes_checked: int = 0
+    cut: Cut | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Which log, and where it lies."""
+
+    files: Files
+    directory: Path
+    topic: str
+    partition: int
+    index_interval_bytes: int
+
+
+def recover(
+    place: LogPlace,
+    epochs: LeaderEpochs,
+    *,
+    recovery_point: int,
+    log_start_offset: int,
+    clean: bool,
+    now_ms: int,
+) -> Recovered:
+    """Open the segments of a directory.
+
+    ``clean``: the log was closed, and ends at ``recovery_point``. Otherwise all batches from
+    there on are checked. ``epochs`` is brought up to date. Raises OSError.
+    """
+    segments = _list_segments(place)
+    if not segments:
+        return _begin(place, log_start_offset, recovery_point, clean=clean)
+    for segment in segments[:-1]:
+        segment.attach()
+    if clean and segments[-1].resume(recovery_point):
+        found = Recovered(segments, recovery_point)
+        _rebuild_producers(place, found, up_to=recovery_point, now_ms=now_ms)
+        return found
+    if clean:
+        _log.warning(
+            "%s-%d was closed at %d, but its last segment does not bear that out: checking it",
+            place.topic, place.partition, recovery_point,
+        )  # fmt: skip
+        recovery_point = min(recovery_point, segments[-1].base_offset)
+    return _recover_unclean(place, segments, epochs, recovery_point, now_ms)
+
+
+def _begin(
+    place: LogPlace, log_start_offset: int, recovery_point: int, *, clean: bool
+) -> Recovered:
+    """A log without segments: a new one, or one that has lost them all.
+
+    The offsets of lost segments are not given out again.
+    """
+    base = max(log_start_offset, recovery_point)
+    first = Segment(place.files, place.directory, base, place.index_interval_bytes)
+    first.create()
+    if base == log_start_offset:
+        return Recovered([first], base, clean=clean)
+    cut = _cut(place, first, log_start_offset, base, reason="all segments are missing")
+    return Recovered([first], base, clean=False, cut=cut)
+
+
+def _recover_unclean(
+    place: LogPlace,
+    segments: list[Segment],
+    epochs: LeaderEpochs,
+    recovery_point: int,
+    now_ms: int,
+) -> Recovered:
+    """Check everything past the recovery point."""
+    bases = [segment.base_offset for segment in segments]
+    first = max((n for n, base in enumerate(bases) if base <= recovery_point), default=0)
+    found = Recovered(segments, bases[first], clean=False)
+    epochs.truncate_to(bases[first])
+    _rebuild_producers(place, found, up_to=bases[first], now_ms=now_ms)
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        if segment.base_offset != found.end_offset:
+            problem = f"offsets {found.end_offset} to {segment.base_offset} are missing"
+            _cut_from(place, found, number, problem, 0)
+            break
+        try:
+            for batch in segment.recover(found.end_offset, recovery_point):
+                note_producer(found.producers, batch, now_ms)
+                epochs.note(batch.leader_epoch, batch.base_offset)
+                found.end_offset = batch.last_offset + 1
+                found.bytes_checked += batch.size
+        except BadBatchError as bad:
+            _cut_from(place, found, number, bad.reason, bad.position)
+            break
+        if number + 1 < len(found.segments):
+            segment.seal(found.end_offset)
+    return found
+
+
+def note_producer(producers: ProducerState, batch: ScannedBatch, now_ms: int) -> None:
+    """Take a batch of the log into the producers' state."""
+    if batch.producer_id < 0:
+        return
+    last_sequence = (batch.base_sequence + batch.last_offset - batch.base_offset) & SEQUENCE_MASK
+    appended = AppendedBatch(
+        batch.base_sequence, last_sequence, batch.base_offset, batch.last_offset,
+        batch.max_timestamp,
+    )  # fmt: skip
+    producers.note(batch.producer_id, batch.producer_epoch, appended, now_ms)
+
+
+# -- cutting ---------------------------------------------------------------------------------
+
+
+def _cut_from(place: LogPlace, found: Recovered, number: int, reason: str, position: int) -> None:
+    """Remove everything from a position of segment ``number`` on."""
+    segment, later = found.segments[number], found.segments[number + 1 :]
+    size = place.files.size(segment.path)
+    claimed = max(
+        _claimed_end(segment, position, size),
+        *(_claimed_end(each, 0, place.files.size(each.path)) for each in later),
+        -1,
+    )
+    total = size - position + sum(place.files.size(each.path) for each in later)
+    found.cut = _cut(
+        place,
+        segment,
+        found.end_offset,
+        claimed if claimed > found.end_offset else None,
+        reason=reason,
+        position=position,
+        bytes_cut=total,
+        segments_removed=tuple(each.path.name for each in later),
+    )
+    for each in later:
+        each.remove()
+    keep = number + 1
+    if segment.base_offset != found.end_offset and position == 0:
+        # The segment begins where the log no longer reaches: it goes too, and the one before
+        # is the last again.
+        segment.remove()
+        keep = number
+    else:
+        segment.truncate(position)
+    del found.segments[keep:]
+    last = found.segments[-1]
+    if keep == number:
+        # It had been sealed on the way here; it is the active one again.
+        for _ in last.recover(last.base_offset, found.end_offset):
+            pass
+    place.files.sync_directory(place.directory)
+    for name in place.files.names(place.directory):
+        if name.endswith(".snapshot") and int(name[:20]) > found.end_offset:
+            place.files.remove(place.directory / name)
+
+
+def _claimed_end(segment: Segment, position: int, end: int) -> int:
+    """One past the last offset that the batches from ``position`` on speak of; -1 for none.
+
+    Their content is not believed, only their headers, and only as far as they follow each other.
+    """
+    claimed = -1
+    try:
+        for batch in scan(segment.file, position, end, segment.base_offset):
+            claimed = batch.last_offset + 1
+    except BadBatchError as bad:
+        if bad.claimed is not None:
+            claimed = max(claimed, bad.claimed[1])
+    return claimed
+
+
+def _cut(
+    place: LogPlace,
+    segment: Segment,
+    first_offset: int,
+    end_offset: int | None,
+    *,
+    reason: str,
+    position: int = 0,
+    bytes_cut: int = 0,
+    segments_removed: tuple[str, ...] = (),
+) -> Cut:
+    cut = Cut(
+        place.topic, place.partition, first_offset, end_offset, reason, segment.path.name,
+        position, bytes_cut, segments_removed,
+    )  # fmt: skip
+    _log.error(
+        "%s-%d: cut at offset %d (up to %s, %d bytes): %s in %s at position %d",
+        cut.topic, cut.partition, first_offset, end_offset, bytes_cut, reason, cut.segment,
+        position,
+    )  # fmt: skip
+    return cut
+
+
+# -- what lies in the directory ----------------------------------------------------------------
+
+
+def _list_segments(place: LogPlace) -> list[Segment]:
+    """The segments of the directory in order; leftovers without a log file are removed."""
+    names = place.files.names(place.directory)
+    bases = sorted(int(name[:-4]) for name in names if _is_numbered(name, ".log"))
+    for name in names:
+        stem, dot, suffix = name.partition(".")
+        orphan = suffix in ("index", "timeindex") and int(stem) not in bases
+        if name.endswith(".tmp") or (dot and orphan):
+            place.files.remove(place.directory / name)
+    return [
+        Segment(place.files, place.directory, base, place.index_interval_bytes) for base in bases
+    ]
+
+
+def _is_numbered(name: str, suffix: str) -> bool:
+    return name.endswith(suffix) and name[: -len(suffix)].isdigit()
+
+
+def snapshot_path(directory: Path, offset: int) -> Path:
+    """Where the producers' state below ``offset`` is kept."""
+    return directory / segment_name(offset, ".snapshot")
+
+
+def _rebuild_producers(place: LogPlace, found: Recovered, *, up_to: int, now_ms: int) -> None:
+    """The producers' state of all batches below ``up_to``: a snapshot, then the log from there.
+
+    Snapshots above are of a log that is no more, and go.
+    """
+    start = 0
+    names = [n for n in place.files.names(place.directory) if _is_numbered(n, ".snapshot")]
+    for name in sorted(names, reverse=True):
+        path = place.directory / name
+        if int(name[:20]) > up_to:
+            place.files.remove(path)
+            continue
+        try:
+            start = found.producers.load_snapshot(read_file(place.files, path))
+            break
+        except SnapshotDamagedError as damage:
+            _log.warning("%s cannot be used: %s", path, damage)
+            place.files.remove(path)
+    _replay(found, start, up_to, lambda batch: note_producer(found.producers, batch, now_ms))
+
+
+def _replay(found: Recovered, start: int, up_to: int, take: Callable[[ScannedBatch], None]) -> None:
+    """Give the batches from offset ``start`` up to ``up_to`` to ``take``."""
+    segments = found.segments
+    for number, segment in enumerate(segments):
+        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else up_to
+        if next_base <= start or segment.base_offset >= up_to:
+            continue
+        located = segment.locate(max(start, segment.base_offset))
+        if located is None:
+            continue
+        for batch in segment.batches(located[0]):
+            if batch.base_offset >= up_to:
+                return
+            if batch.base_offset >= start:
+                take(batch)

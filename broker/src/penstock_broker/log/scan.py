@@ -1,0 +1,97 @@
+"""A walk over the batches of a segment's file, header by header.
+
+Everything that is derived from a log can be made again by this walk: the end of the log after a
+crash, both indexes, the producers' state, the leader epochs. Batches are those of
+``wire/records.py``; here only their header of 61 bytes is looked at, and the CRC if asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock_broker.log.files import File
+from penstock_broker.wire.records import ATTRIBUTES_AT, HEADER, HEADER_BYTES, LENGTH_END, MAGIC
+
+_CHUNK_BYTES = 1 << 20
+
+
+class ScannedBatch(NamedTuple):
+    """A batch in a file: where it is, and its header."""
+
+    position: int
+    size: int
+    base_offset: int
+    leader_epoch: int
+    attributes: int
+    last_offset: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+
+class BadBatchError(Exception):
+    """What is at ``position`` is not a whole, intact batch; nothing after it can be believed.
+
+    ``claimed`` is the half-open range of offsets that its header speaks of, where it has a
+    plausible one.
+    """
+
+    def __init__(self, position: int, reason: str, claimed: tuple[int, int] | None = None) -> None:
+        super().__init__(f"{reason} at position {position}")
+        self.position = position
+        self.reason = reason
+        self.claimed = claimed
+
+
+def scan(
+    file: File, position: int, end: int, next_offset: int, *, check_crc_from: int | None = None
+) -> Iterator[ScannedBatch]:
+    """The batches from ``position`` up to ``end``, where ``next_offset`` is the least they have.
+
+    CRCs are computed of batches from offset ``check_crc_from`` on (None: of none). Raises
+    :class:`BadBatchError` at the first one that is torn, damaged or out of order.
+    """
+    chunk, chunk_from = b"", position
+    while position < end:
+        at = position - chunk_from
+        if at + HEADER_BYTES > len(chunk):
+            chunk, chunk_from, at = file.read(position, _CHUNK_BYTES), position, 0
+        size = _check_header(chunk, at, position, end, next_offset)
+        (base, _, epoch, _, crc, attributes, delta, base_timestamp, max_timestamp, producer_id,
+         producer_epoch, sequence, count) = HEADER.unpack_from(chunk, at)  # fmt: skip
+        if check_crc_from is not None and base + delta >= check_crc_from:
+            if at + size > len(chunk):
+                chunk, chunk_from, at = file.read(position, max(size, _CHUNK_BYTES)), position, 0
+            with memoryview(chunk) as view:
+                actual = crc32c(view[at + ATTRIBUTES_AT : at + size])
+            if actual != crc:
+                raise BadBatchError(position, "CRC mismatch", (base, base + delta + 1))
+        yield ScannedBatch(
+            position, size, base, epoch, attributes, base + delta, base_timestamp, max_timestamp,
+            producer_id, producer_epoch, sequence, count,
+        )  # fmt: skip
+        next_offset = base + delta + 1
+        position += size
+
+
+def _check_header(chunk: bytes, at: int, position: int, end: int, next_offset: int) -> int:
+    """The size of the batch whose header is at ``at``; BadBatchError if it cannot be one."""
+    if end - position < HEADER_BYTES or len(chunk) - at < HEADER_BYTES:
+        raise BadBatchError(position, "torn batch: its header is not whole")
+    base, length, _, magic, _, _, delta = HEADER.unpack_from(chunk, at)[:7]
+    size: int = length + LENGTH_END
+    if magic != MAGIC or size < HEADER_BYTES or delta < 0:
+        raise BadBatchError(position, f"no batch (magic {magic}, length {length}, delta {delta})")
+    if base < next_offset:
+        raise BadBatchError(position, f"base offset {base} where {next_offset} is the least")
+    if position + size > end:
+        missing = position + size - end
+        claimed = (base, base + delta + 1)
+        raise BadBatchError(position, f"torn batch: {missing} of {size} bytes missing", claimed)
+    return size

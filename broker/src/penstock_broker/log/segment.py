@@ -1,0 +1,306 @@
+"""A segment: one file of batches, and two sparse indexes beside it.
+
+Files in the partition's directory, named by the segment's base offset in 20 digits:
+
+    00000000000000000042.log         record batches of format v2, one after the other, nothing else
+    00000000000000000042.index       see offset_index.py
+    00000000000000000042.timeindex   see time_index.py
+
+Each segment has a base offset that is not above the offset of any record in it and above every
+offset of the segments before it. Batches lie in offset order. The log is the truth: an index is
+looked at to know where to begin reading, what it says is compared with what is found there, and
+it is built again by a scan where the two differ.
+
+Not thread-safe; ``sync`` of its file may run in another thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+
+from penstock_broker.log.files import Buffer, File, Files
+from penstock_broker.log.index_file import IndexDamagedError
+from penstock_broker.log.offset_index import OffsetIndex
+from penstock_broker.log.scan import BadBatchError, ScannedBatch, scan
+from penstock_broker.log.time_index import TimeIndex
+from penstock_broker.wire.records import HEADER_BYTES, LENGTH_END, NO_TIMESTAMP
+
+_log = logging.getLogger(__name__)
+
+_LOOK_AHEAD_BYTES = 8192
+# base offset, length, then last_offset_delta at 23: all that finding an offset needs.
+_SKIM = Struct(">qi11xi")
+_SKIM_SIZE = _SKIM.size
+
+
+def segment_name(base_offset: int, suffix: str) -> str:
+    """``00000000000000000042.log`` for 42 and ``.log``."""
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """One file of batches with its indexes."""
+
+    __slots__ = (
+        "_file", "_files", "_index_interval_bytes", "_sealed", "_timestamp_max", "_unindexed",
+        "base_offset", "directory", "first_append_ms", "last_batch", "offset_index", "size",
+        "time_index",
+    )  # fmt: skip
+
+    def __init__(
+        self, files: Files, directory: Path, base_offset: int, index_interval_bytes: int
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = 0
+        self.first_append_ms: int | None = None
+        """When its first batch was written, by the broker's clock; for segment.ms."""
+        self.last_batch = (-1, 0)
+        """Base offset and position of the newest batch: where a waiting consumer reads next."""
+        self.offset_index = OffsetIndex(files, directory / segment_name(base_offset, ".index"))
+        self.time_index = TimeIndex(files, directory / segment_name(base_offset, ".timeindex"))
+        self._files = files
+        self._file: File | None = None
+        self._index_interval_bytes = index_interval_bytes
+        self._unindexed = 0
+        self._timestamp_max: int | None = NO_TIMESTAMP
+        self._sealed = False
+
+    # -- opening and closing -----------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        """Where its batches are."""
+        return self.directory / segment_name(self.base_offset, ".log")
+
+    @property
+    def file(self) -> File:
+        """The open file of batches; opened when first needed."""
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        return self._file
+
+    def create(self) -> None:
+        """Make its empty file."""
+        self._file = self._files.open(self.path, create=True)
+
+    def attach(self) -> None:
+        """Use a closed segment as it lies there, opening nothing yet."""
+        self.size = self._files.size(self.path)
+        self.offset_index.attach()
+        self.time_index.attach()
+        self._timestamp_max = None
+        self._sealed = True
+
+    def resume(self, end_offset: int) -> bool:
+        """Take up the last segment of a log that was properly closed at ``end_offset``.
+
+        False when the files do not bear that out; the segment is then to be recovered.
+        """
+        self.size = self._files.size(self.path)
+        try:
+            self.offset_index.load()
+            self.time_index.load()
+        except IndexDamagedError as damage:
+            _log.warning("%s: %s", self.path, damage)
+            return False
+        relative, indexed = self.offset_index.last() or (0, 0)
+        timestamp_max, end = self.time_index.last() or (NO_TIMESTAMP, 0)
+        if end != end_offset - self.base_offset or indexed > self.size:
+            return False
+        found_end = self.base_offset
+        try:
+            for batch in scan(self.file, indexed, self.size, self.base_offset + relative):
+                found_end = batch.last_offset + 1
+                self.last_batch = (batch.base_offset, batch.position)
+        except BadBatchError as bad:
+            _log.warning("%s: %s", self.path, bad)
+            return False
+        self._timestamp_max = timestamp_max
+        self._unindexed = self.size - indexed
+        if self.size:
+            self.first_append_ms = self._files.modified_ms(self.path)
+        return found_end == end_offset
+
+    def close(self, end_offset: int) -> None:
+        """Write the indexes of a segment that may be taken up again, and let go of the files."""
+        if not self._sealed:
+            self._finish_indexes(end_offset)
+            self.offset_index.save()
+            self.time_index.save()
+        self.offset_index.close()
+        self.time_index.close()
+        self._file = None
+
+    def seal(self, end_offset: int) -> None:
+        """Close it for good: ``end_offset`` is where the next segment begins."""
+        self._finish_indexes(end_offset)
+        self.offset_index.seal()
+        self.time_index.seal()
+        self._sealed = True
+
+    def _finish_indexes(self, end_offset: int) -> None:
+        if self.size:
+            self.time_index.add(self.timestamp_max, end_offset - self.base_offset)
+
+    def remove(self) -> None:
+        """Delete its files. Readers that hold a slice keep the bytes."""
+        self._file = None
+        self._files.remove(self.path)
+        self.offset_index.remove()
+        self.time_index.remove()
+
+    def truncate(self, size: int) -> None:
+        """Cut the file of batches to ``size`` bytes."""
+        self.file.truncate(size)
+        self.size = size
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def append(self, data: Buffer, base_offset: int, max_timestamp: int) -> None:
+        """Write one whole batch at the end.
+
+        OSError: nothing counts as written, though a part of it may lie behind the end; the owner
+        cuts that off (:meth:`cut_tail`).
+        """
+        position = self.size
+        self.file.write(data, position)
+        size = len(data)
+        self._note(base_offset, position, size, max_timestamp)
+        self.size = position + size
+
+    def _note(self, base_offset: int, position: int, size: int, max_timestamp: int) -> None:
+        """Take a batch into the indexes."""
+        if self._unindexed > self._index_interval_bytes:
+            relative = base_offset - self.base_offset
+            self.offset_index.append(relative, position)
+            self.time_index.add(self.timestamp_max, relative)
+            self._unindexed = 0
+        self._unindexed += size
+        if max_timestamp > self.timestamp_max:
+            self._timestamp_max = max_timestamp
+        self.last_batch = (base_offset, position)
+
+    def cut_tail(self) -> None:
+        """Cut what a failed append left behind the end."""
+        self.file.truncate(self.size)
+
+    def sync(self) -> None:
+        """Return when all its batches are on the disk."""
+        self.file.sync()
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def locate(self, offset: int) -> tuple[int, int, int] | None:
+        """Position, size and base offset of the first batch that ends at or after ``offset``.
+
+        None where no batch of the segment does.
+        """
+        if self.last_batch[0] == offset:
+            return self.last_batch[1], self.size - self.last_batch[1], offset
+        try:
+            return self._locate(offset)
+        except IndexDamagedError as damage:
+            self.rebuild_indexes(damage)
+            return self._locate(offset)
+
+    def _locate(self, offset: int) -> tuple[int, int, int] | None:
+        relative, position = self.offset_index.floor(offset - self.base_offset) or (-1, 0)
+        # The first batch found must be the one that the index speaks of.
+        expected = self.base_offset + relative if relative >= 0 else -1
+        file, end = self.file, self.size
+        while position + _SKIM_SIZE <= end:
+            chunk = file.read(position, _LOOK_AHEAD_BYTES)
+            at, last_at = 0, min(len(chunk), end - position) - _SKIM_SIZE
+            while at <= last_at:
+                base, length, delta = _SKIM.unpack_from(chunk, at)
+                if expected not in (-1, base):
+                    break
+                expected = -1
+                if base + delta >= offset:
+                    return position + at, length + LENGTH_END, base
+                if length < HEADER_BYTES - LENGTH_END:
+                    raise BadBatchError(position + at, f"a length of {length}")
+                at += length + LENGTH_END
+            if expected != -1:
+                raise IndexDamagedError(f"{self.path} has no batch {expected} at {position}")
+            position += at
+        if expected != -1:
+            raise IndexDamagedError(f"{self.path} is shorter than its index says")
+        return None
+
+    @property
+    def timestamp_max(self) -> int:
+        """The largest timestamp of its records; -1 where there are none."""
+        if self._timestamp_max is None:
+            try:
+                last = self.time_index.last()
+            except IndexDamagedError as damage:
+                self.rebuild_indexes(damage)
+                last = self.time_index.last()
+            self._timestamp_max = last[0] if last else NO_TIMESTAMP
+        return self._timestamp_max
+
+    def batches_for_timestamp(self, timestamp: int) -> Iterator[ScannedBatch]:
+        """The batches, in offset order, that say to hold a record as late as ``timestamp``."""
+        start = self.base_offset
+        if self.timestamp_max < timestamp:
+            return
+        try:
+            start += self.time_index.first_possible(timestamp)
+        except IndexDamagedError as damage:
+            self.rebuild_indexes(damage)
+            start += self.time_index.first_possible(timestamp)
+        found = self.locate(start)
+        if found is None:
+            return
+        for batch in scan(self.file, found[0], self.size, found[2]):
+            if batch.max_timestamp >= timestamp:
+                yield batch
+
+    def batches(self, position: int = 0) -> Iterator[ScannedBatch]:
+        """All its batches from a position on; :class:`BadBatchError` at damage."""
+        return scan(self.file, position, self.size, self.base_offset)
+
+    # -- repair ------------------------------------------------------------------------------
+
+    def recover(self, next_offset: int, check_crc_from: int) -> Iterator[ScannedBatch]:
+        """Read it from its beginning, building its indexes anew; ends at the file's end.
+
+        CRCs are checked from offset ``check_crc_from`` on. :class:`BadBatchError` at the first
+        bad batch: ``size`` is then where it begins, and what lies behind is for the owner to cut.
+        """
+        self._forget_indexes()
+        self._sealed = False
+        end = self._files.size(self.path)
+        self.size = 0
+        for batch in scan(self.file, 0, end, next_offset, check_crc_from=check_crc_from):
+            self._note(batch.base_offset, batch.position, batch.size, batch.max_timestamp)
+            self.size = batch.position + batch.size
+            yield batch
+        if end:
+            self.first_append_ms = self._files.modified_ms(self.path)
+
+    def rebuild_indexes(self, damage: IndexDamagedError) -> None:
+        """Make both indexes again from the log; damage in the log itself ends them there."""
+        _log.warning("rebuilding the indexes of %s: %s", self.path, damage)
+        self._forget_indexes()
+        end_offset = self.base_offset
+        try:
+            for batch in self.batches():
+                self._note(batch.base_offset, batch.position, batch.size, batch.max_timestamp)
+                end_offset = batch.last_offset + 1
+        except BadBatchError as bad:
+            _log.error("%s is damaged: %s; not indexed from there on", self.path, bad)
+        if self._sealed:
+            self.seal(end_offset)
+
+    def _forget_indexes(self) -> None:
+        self.offset_index.clear()
+        self.time_index.clear()
+        self._timestamp_max = NO_TIMESTAMP
+        self._unindexed = 0
+        self.last_batch = (-1, 0)

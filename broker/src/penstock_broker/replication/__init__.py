@@ -1,0 +1,1 @@
+"""Partitions with their leader, high watermark and replicas."""

@@ -1,0 +1,251 @@
+"""The partitions of this broker: made, found again at a start, changed and deleted.
+
+It keeps metadata and logs in step. The order of the steps decides what a crash between them
+leaves: a topic's logs are made before its metadata says so, and its metadata forgets it before
+its logs go. So at a start a log that no topic knows was never acknowledged (removed when empty,
+set aside when not) or belongs to a topic that was being deleted (removed); and a topic whose log
+is missing has lost it, which the recovery report says.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+
+from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.cluster.topic import Topic
+from penstock_broker.config import BrokerConfig, LogConfig
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.log import Log
+from penstock_broker.log.manager import LogManager
+from penstock_broker.replication.partition import Partition
+
+_log = logging.getLogger(__name__)
+
+Listener = Callable[[Partition, int], None]
+
+
+class ReplicaManager:
+    """All partitions that this broker has. Owned by the event loop."""
+
+    def __init__(self, config: BrokerConfig, metadata: MetadataStore, logs: LogManager) -> None:
+        self.logs = logs
+        self.advance_listeners: list[Listener] = []
+        """Called with partition and bytes after each append that consumers can see."""
+        self.removal_listeners: list[Callable[[Partition], None]] = []
+        """Called with a partition that is going away, before its log does."""
+        self._config = config
+        self._metadata = metadata
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._offline: dict[tuple[str, int], str] = {}
+
+    # -- start and stop ----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open every log that the metadata names; ``logs`` is open already. OSError."""
+        found = self.logs.found()
+        self._finish_deletions(found)
+        lost: list[tuple[str, int]] = []
+        for topic in self._metadata.topics.values():
+            config = self._log_config(topic.configs)
+            for part in topic.partitions:
+                key = (topic.name, part.index)
+                topic_id = found.pop(key, None)
+                log = self._load(topic, part.index, config, topic_id)
+                if log is not None:
+                    self._add(topic, part.index, log)
+                    if not log.recovered.clean:
+                        lost.append(key)
+        self._clear_strays(found)
+        if lost:
+            # Offsets above the end may have been served before the crash with other records:
+            # under a new epoch nobody takes the one for the other (KIP-101).
+            self._metadata.raise_leader_epochs(lost)
+            for key in lost:
+                epoch = self._metadata.topics[key[0]].partitions[key[1]].leader_epoch
+                self._partitions[key].leader_epoch = epoch
+        self.logs.finish_loading()
+
+    def close(self) -> None:
+        """Sync and close every log. OSError."""
+        self._partitions.clear()
+        self.logs.close()
+
+    def _load(
+        self, topic: Topic, index: int, config: LogConfig, topic_id: uuid.UUID | None
+    ) -> Log | None:
+        """Open a log, or begin it anew where it is not there; None where it cannot be read."""
+        try:
+            if topic_id == topic.topic_id:
+                return self.logs.load(topic.name, index, config)
+            if topic_id is not None:
+                self.logs.set_aside(topic.name, index, f"belongs to topic id {topic_id}")
+            self.logs.report("missing", topic=topic.name, partition=index)
+            return self.logs.create(topic.name, index, topic.topic_id, config)
+        except OSError as error:
+            _log.error("%s-%d is offline: %s", topic.name, index, error)
+            self._offline[topic.name, index] = str(error)
+            return None
+
+    def _finish_deletions(self, found: dict[tuple[str, int], uuid.UUID | None]) -> None:
+        deleting = self._metadata.deleting()
+        for key, topic_id in list(found.items()):
+            if topic_id in deleting:
+                self.logs.delete(*key)
+                del found[key]
+        if deleting:
+            self._metadata.forget_deleted(deleting)
+
+    def _clear_strays(self, strays: Mapping[tuple[str, int], uuid.UUID | None]) -> None:
+        for (name, index), topic_id in strays.items():
+            log = self.logs.load(name, index, self._config.log)
+            is_empty = log.log_end_offset == 0
+            self.logs.forget(name, index)
+            if is_empty:
+                self.logs.delete(name, index)
+            else:
+                self.logs.set_aside(name, index, f"no topic has id {topic_id}")
+
+    # -- partitions --------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """A partition that can be used. KafkaError: UNKNOWN_TOPIC_OR_PARTITION,
+        KAFKA_STORAGE_ERROR where its log could not be opened."""
+        partition = self._partitions.get((topic, index))
+        if partition is None:
+            reason = self._offline.get((topic, index))
+            if reason is not None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        """The same without an error."""
+        return self._partitions.get((topic, index))
+
+    def partitions(self) -> Iterator[Partition]:
+        """All partitions."""
+        return iter(self._partitions.values())
+
+    def _add(self, topic: Topic, index: int, log: Log) -> None:
+        part = topic.partitions[index]
+        self._partitions[topic.name, index] = Partition(
+            topic.name,
+            index,
+            topic.topic_id,
+            log,
+            leader_id=part.leader,
+            leader_epoch=part.leader_epoch,
+            listeners=self.advance_listeners,
+        )
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        """Create a topic; it can be written to when this returns. KafkaError:
+        INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_CONFIG,
+        KAFKA_STORAGE_ERROR."""
+        self._metadata.check_new_topic(name, partitions, configs)
+        topic_id = uuid.uuid4()
+        logs = self._create_logs(name, range(partitions), topic_id, self._log_config(configs))
+        try:
+            topic = self._metadata.create_topic(name, partitions, configs, topic_id)
+        except OSError as error:
+            self._discard(name, logs)
+            raise _storage_error(f"cannot create topic {name}", error) from error
+        for index, log in logs.items():
+            self._add(topic, index, log)
+        return topic
+
+    def create_partitions(self, name: str, total: int) -> Topic:
+        """Let a topic have ``total`` partitions. KafkaError: UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_PARTITIONS, KAFKA_STORAGE_ERROR."""
+        topic = self._metadata.check_new_partitions(name, total)
+        config = self._log_config(topic.configs)
+        new = range(len(topic.partitions), total)
+        logs = self._create_logs(name, new, topic.topic_id, config)
+        try:
+            topic = self._metadata.add_partitions(name, total)
+        except OSError as error:
+            self._discard(name, logs)
+            raise _storage_error(f"cannot add partitions to {name}", error) from error
+        for index, log in logs.items():
+            self._add(topic, index, log)
+        return topic
+
+    def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
+        """Replace a topic's overrides, and use them. KafkaError: UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_CONFIG, KAFKA_STORAGE_ERROR."""
+        try:
+            topic = self._metadata.set_configs(name, configs)
+        except OSError as error:
+            raise _storage_error(f"cannot change topic {name}", error) from error
+        config = self._log_config(configs)
+        for part in topic.partitions:
+            partition = self._partitions.get((name, part.index))
+            if partition is not None:
+                partition.log.update_config(config)
+        return topic
+
+    def delete_topic(self, name: str) -> Topic:
+        """Delete a topic: it is unknown when this returns, and its name is free. KafkaError:
+        UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR."""
+        try:
+            topic = self._metadata.delete_topic(name)
+        except OSError as error:
+            raise _storage_error(f"cannot delete topic {name}", error) from error
+        try:
+            for part in topic.partitions:
+                self._offline.pop((name, part.index), None)
+                partition = self._partitions.pop((name, part.index), None)
+                if partition is not None:
+                    for listener in self.removal_listeners:
+                        listener(partition)
+                self.logs.delete(name, part.index)
+            self._metadata.forget_deleted([topic.topic_id])
+        except OSError as error:
+            # The metadata remembers; the next start removes what is left.
+            _log.error("logs of the deleted topic %s remain: %s", name, error)
+        return topic
+
+    def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """Move the starts of several partitions' logs; the new starts. KafkaError as
+        :meth:`Partition.delete_records`, of the first that fails."""
+        targets = {}
+        for key, offset in before.items():
+            partition = self.partition(*key)
+            high_watermark = partition.high_watermark
+            wanted = high_watermark if offset == -1 else offset
+            if not 0 <= wanted <= high_watermark:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            targets[key] = wanted
+        self.logs.delete_records(targets)
+        return {key: self._partitions[key].log_start_offset for key in before}
+
+    def _create_logs(
+        self, name: str, indexes: range, topic_id: uuid.UUID, config: LogConfig
+    ) -> dict[int, Log]:
+        logs: dict[int, Log] = {}
+        try:
+            for index in indexes:
+                logs[index] = self.logs.create(name, index, topic_id, config)
+        except OSError as error:
+            self._discard(name, logs)
+            raise _storage_error(f"cannot create logs of {name}", error) from error
+        return logs
+
+    def _discard(self, name: str, logs: Mapping[int, Log]) -> None:
+        """Take back logs that no metadata knows; a start would do it too."""
+        for index in logs:
+            try:
+                self.logs.delete(name, index)
+            except OSError as error:
+                _log.error("cannot remove %s-%d: %s", name, index, error)
+
+    def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
+        return self._config.topic_config(configs)
+
+
+def _storage_error(what: str, error: OSError) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}: {error}")
