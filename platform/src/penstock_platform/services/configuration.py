@@ -126,6 +126,16 @@ def dagster_yaml(settings: Settings) -> str:
                     "dequeue_interval_seconds": 1,
                 },
             },
+            "run_launcher": {
+                "module": "penstock_platform.services.run_launcher",
+                "class": "WatchedRunLauncher",
+            },
+            "run_monitoring": {
+                "enabled": True,
+                "poll_interval_seconds": 10,
+                "start_timeout_seconds": 180,
+                "cancel_timeout_seconds": 60,
+            },
             "run_retries": {"enabled": True, "max_retries": 0},
             "sensors": {"use_threads": True, "num_workers": 4},
             "schedules": {"use_threads": True, "num_workers": 2},
