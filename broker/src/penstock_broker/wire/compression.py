@@ -102,7 +102,7 @@ def _decompress_gzip(data: Buffer, bytes_max: int) -> bytes:
 
 def _decompress_snappy(data: bytes, bytes_max: int) -> bytes:
     if not data.startswith(_XERIAL_MAGIC):
-        return _decompress_block(data, bytes_max)
+        return _decompress_block(data, bytes_max, bytes_max)
     out = []
     left = bytes_max
     position = len(_XERIAL_HEADER)
@@ -113,18 +113,18 @@ def _decompress_snappy(data: bytes, bytes_max: int) -> bytes:
         position += 4
         if not 0 <= size <= len(data) - position:
             raise DecodeError("snappy: block runs past the end")
-        block = _decompress_block(data[position : position + size], left)
+        block = _decompress_block(data[position : position + size], left, bytes_max)
         left -= len(block)
         out.append(block)
         position += size
     return b"".join(out)
 
 
-def _decompress_block(data: bytes, bytes_max: int) -> bytes:
+def _decompress_block(data: bytes, left: int, bytes_max: int) -> bytes:
     """One bare snappy block; its announced size is believed only up to snappy's best ratio."""
     try:
         size = cramjam.snappy.decompress_raw_len(data)
-        if size > bytes_max:
+        if size > left:
             raise _too_large(bytes_max)
         if size > 64 * len(data):
             raise DecodeError("snappy: announced size cannot be true")

@@ -23,7 +23,7 @@ from penstock_broker.wire.fields import (
     Struct,
     Type,
 )
-from penstock_broker.wire.primitives import write_uvarint
+from penstock_broker.wire.primitives import SHORT_UVARINTS, write_uvarint
 
 Encoder = Callable[[Any], list[Any]]
 
@@ -55,7 +55,11 @@ class _Builder:
         self.depth = 1
         self.pending: list[tuple[str, str]] = []  # struct letter, expression ("" for a pad byte)
         self.serial = 0
-        self.namespace: dict[str, Any] = {"uvarint": write_uvarint, "join": b"".join}
+        self.namespace: dict[str, Any] = {
+            "uvarint": write_uvarint,
+            "short_uvarint": SHORT_UVARINTS,
+            "join": b"".join,
+        }
 
     def emit(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
@@ -94,7 +98,10 @@ class _Builder:
             self.flush()
             return
         self.emit(f"if {size} < 127:")
-        self.emit(f"    append({self.packed(('B', f'{size} + 1'))})")
+        if self.pending:
+            self.emit(f"    append({self.packed(('B', f'{size} + 1'))})")
+        else:
+            self.emit(f"    append(short_uvarint[{size} + 1])")
         self.emit("else:")
         if self.pending:
             self.emit(f"    append({self.packed()})")

@@ -22,7 +22,8 @@ A two-byte element becomes an object of a hundred bytes and more, so bounding ar
 that remain does not bound memory: a frame of 100 MB could ask for gigabytes.
 """
 
-_SHORT: Final = tuple(bytes([value]) for value in range(128))
+SHORT_UVARINTS: Final = tuple(bytes([value]) for value in range(128))
+"""The encodings of one byte, by value."""
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -54,7 +55,7 @@ def read_uvarint_rest(buffer: Buffer, position: int, first: int) -> tuple[int, i
 def write_uvarint(value: int) -> bytes:
     """Encode an unsigned varint (0 <= value < 2^32)."""
     if value < 0x80:
-        return _SHORT[value]
+        return SHORT_UVARINTS[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -1,0 +1,119 @@
+"""Frames out of a stream: whole, byte by byte, with trailing data, and with the buffer reused."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock_broker.wire.errors import DecodeError
+from penstock_broker.wire.framing import CAPACITY_KEPT_MAX, FrameReader
+
+FRAME_MAX = 100_000
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+def drain(reader: FrameReader) -> list[bytes]:
+    frames = []
+    while (frame := reader.next_frame()) is not None:
+        frames.append(bytes(frame))
+    return frames
+
+
+@pytest.mark.parametrize("bodies", [(b"",), (b"one",), (b"one", b"", b"three" * 100)])
+def test_whole_byte_by_byte_and_trailing(bodies: tuple[bytes, ...]) -> None:
+    stream = framed(*bodies)
+
+    whole = FrameReader(FRAME_MAX)
+    whole.feed(stream)
+    assert drain(whole) == list(bodies)
+    assert whole.buffered == 0
+
+    single = FrameReader(FRAME_MAX)
+    frames = []
+    for byte in stream:
+        single.feed(bytes([byte]))
+        frames += drain(single)
+    assert frames == list(bodies)
+
+    trailing = FrameReader(FRAME_MAX)
+    trailing.feed(stream + b"\x00\x00\x00\x09part")
+    assert drain(trailing) == list(bodies)
+    assert trailing.buffered == 8
+    trailing.feed(b"ially")
+    assert drain(trailing) == [b"partially"]
+
+
+@settings(max_examples=80, deadline=None, database=None)
+@given(st.data())
+def test_any_cut_of_any_frames(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.sampled_from([0, 1, 3, 60, 64, 65, 700, 5000]), max_size=12))
+    bodies = [bytes([n % 251]) * size for n, size in enumerate(sizes)]
+    stream = framed(*bodies)
+    reader = FrameReader(FRAME_MAX, capacity=64)
+    frames = []
+    position = 0
+    while position < len(stream):
+        room = reader.get_buffer()
+        assert len(room) > 0
+        count = min(len(room), len(stream) - position, data.draw(st.integers(1, 900)))
+        room[:count] = stream[position : position + count]
+        reader.buffer_updated(count)
+        position += count
+        if data.draw(st.booleans()):
+            frames += drain(reader)
+    assert frames + drain(reader) == bodies
+
+
+def test_a_frame_stays_while_more_arrives() -> None:
+    reader = FrameReader(FRAME_MAX, capacity=64)
+    reader.feed(framed(b"a" * 40, b"b" * 10))
+    frame = reader.next_frame()
+    assert frame is not None
+    for letter in (b"c", b"d", b"e"):
+        reader.feed(framed(letter * 50))
+    assert bytes(frame) == b"a" * 40
+    assert drain(reader) == [b"b" * 10, b"c" * 50, b"d" * 50, b"e" * 50]
+
+
+def test_a_frame_is_writable_memory_of_the_buffer() -> None:
+    reader = FrameReader(FRAME_MAX)
+    reader.feed(framed(b"patch me"))
+    frame = reader.next_frame()
+    assert frame is not None
+    frame[:5] = b"PATCH"
+    assert bytes(frame) == b"PATCH me"
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), FRAME_MAX + 1, 2**31 - 1])
+def test_bad_sizes_are_refused_with_the_size_field(size: int) -> None:
+    reader = FrameReader(FRAME_MAX)
+    reader.feed(struct.pack(">i", size))
+    assert len(reader.get_buffer()) <= 64 * 1024
+    with pytest.raises(DecodeError):
+        reader.next_frame()
+
+
+def test_a_large_size_gets_memory_only_as_bytes_come() -> None:
+    reader = FrameReader(100 * 1024 * 1024)
+    reader.feed(struct.pack(">i", 100 * 1024 * 1024))
+    assert reader.next_frame() is None
+    assert len(reader.get_buffer()) <= 1024 * 1024
+
+
+def test_a_large_buffer_is_given_back() -> None:
+    reader = FrameReader(100 * 1024 * 1024)
+    body = b"x" * (2 * CAPACITY_KEPT_MAX)
+    reader.feed(framed(body))
+    frame = reader.next_frame()
+    assert frame is not None
+    assert len(frame) == len(body)
+    reader.release()
+    assert len(reader.get_buffer()) <= 64 * 1024
+    reader.feed(framed(b"after"))
+    assert drain(reader) == [b"after"]
