@@ -10,27 +10,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.log import AppendResult, Log
 from penstock_broker.log.lookup import TimestampOffset
 from penstock_broker.log.slice import LogSlice
-from penstock_broker.wire.records import RecordBatch, validate_batches
-
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
-
-
-@dataclass(slots=True, eq=False)
-class FetchResult:
-    """What a fetch of one partition gives."""
-
-    records: LogSlice
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
+from penstock_broker.wire.records import validate_batches
 
 
 class Partition:
@@ -81,45 +66,51 @@ class Partition:
         """The offset that the next record gets."""
         return self.log.log_end_offset
 
-    def produce(self, records: memoryview | None) -> AppendResult:
-        """Check and append what a client sent for this partition (a writable view).
+    @property
+    def topic_partition(self) -> tuple[str, int]:
+        """Its name: the key under which others file what concerns it."""
+        return self.topic, self.index
 
-        KafkaError: those of ``wire.records.validate_batches`` and :meth:`Log.append`.
+    @property
+    def is_online(self) -> bool:
+        """Whether its log works."""
+        return self.log.failure is None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in its log."""
+        return self.log.size_bytes
+
+    def append(self, records: memoryview | None, *, acks_all: bool = False) -> AppendResult:
+        """Check and append a batch, patched in place: ``records`` is a writable view.
+
+        KafkaError: those of ``wire.records.validate_batches`` and :meth:`Log.append`, and
+        NOT_ENOUGH_REPLICAS where ``acks_all`` and fewer than min.insync.replicas are there.
         """
-        batches = validate_batches(records, max_message_bytes=self.log.config.max_message_bytes)
-        return self.append(batches)
-
-    def append(self, batches: Sequence[RecordBatch]) -> AppendResult:
-        """Append checked batches as the leader. KafkaError as :meth:`Log.append`."""
-        result = self.log.append(batches, self.leader_epoch)
-        if not result.duplicate and self.listeners:
-            size = sum(len(batch.view) for batch in batches)
+        log = self.log
+        config = log.config
+        if acks_all and config.min_insync_replicas > 1:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR (1) is insufficient to satisfy the min.isr "
+                f"requirement of {config.min_insync_replicas} for partition "
+                f"{self.topic}-{self.index}",
+            )
+        batches = validate_batches(records, max_message_bytes=config.max_message_bytes)
+        result = log.append(batches, self.leader_epoch)
+        if not result.duplicate:
+            size = len(records) if records is not None else 0
             for listener in self.listeners:
                 listener(self, size)
         return result
 
-    def fetch(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        current_leader_epoch: int = -1,
-        min_one_batch: bool = True,
-    ) -> FetchResult:
-        """Read for a consumer from ``offset``, up to the high watermark.
+    def fetch(self, offset: int, max_bytes: int, min_one_batch: bool = True) -> LogSlice:
+        """Read for a consumer from ``offset``, up to the high watermark; see :meth:`Log.read`.
 
-        KafkaError: OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
-        KAFKA_STORAGE_ERROR.
+        KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
-        self.check_leader_epoch(current_leader_epoch)
         log = self.log
-        high_watermark = log.log_end_offset
-        records = log.read(offset, max_bytes, high_watermark, min_one_batch=min_one_batch)
-        return FetchResult(records, high_watermark, high_watermark, log.log_start_offset)
-
-    def readable_bytes(self, offset: int) -> int:
-        """About how many bytes a fetch from ``offset`` could give; for fetch.min.bytes."""
-        return self.log.read(offset, 2**31 - 1, self.high_watermark).size
+        return log.read(offset, max_bytes, log.log_end_offset, min_one_batch=min_one_batch)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Hold the epoch that a client believes in against ours (-1: it does not say)."""
@@ -129,25 +120,22 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def offset_for(self, timestamp: int) -> TimestampOffset | None:
-        """ListOffsets: by time, or -1 the high watermark, -2 the log start, -3 the record with
-        the largest timestamp. None where no record answers.
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record, in offset order, that is not older than ``timestamp`` (ms).
 
-        By time and -3 give a record's own epoch; -1 and -2 the epoch of that offset, with
-        timestamp -1. KafkaError: KAFKA_STORAGE_ERROR, UNSUPPORTED_VERSION for other negatives.
+        None where there is none below the last stable offset. KafkaError: KAFKA_STORAGE_ERROR.
         """
-        log = self.log
-        if timestamp == LATEST_TIMESTAMP:
-            return TimestampOffset(self.high_watermark, -1, self.leader_epoch)
-        if timestamp == EARLIEST_TIMESTAMP:
-            start = log.log_start_offset
-            epoch = log.epoch_of(start) if start < log.log_end_offset else self.leader_epoch
-            return TimestampOffset(start, -1, epoch)
-        if timestamp == MAX_TIMESTAMP:
-            return log.max_timestamp()
-        if timestamp < 0:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        return log.offset_for_timestamp(timestamp, self.last_stable_offset)
+        return self.log.offset_for_timestamp(timestamp, self.last_stable_offset)
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp; None in an empty log."""
+        return self.log.max_timestamp()
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch that wrote ``offset``; at the end of the log the current one."""
+        if offset >= self.log.log_end_offset:
+            return self.leader_epoch
+        return self.log.epoch_of(offset)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch: the largest epoch not above ``epoch`` and its end offset.

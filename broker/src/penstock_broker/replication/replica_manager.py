@@ -120,9 +120,18 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
 
-    def get(self, topic: str, index: int) -> Partition | None:
-        """The same without an error."""
+    def find(self, topic: str, index: int) -> Partition | None:
+        """The same without an error: None where there is none, or its log could not be opened."""
         return self._partitions.get((topic, index))
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Whether there is such a partition, whatever state its log is in."""
+        return (topic, index) in self._partitions or (topic, index) in self._offline
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions of a topic; 0 where there is no such topic."""
+        known = self._metadata.topic(topic)
+        return 0 if known is None else len(known.partitions)
 
     def partitions(self) -> Iterator[Partition]:
         """All partitions."""
