@@ -109,6 +109,11 @@ class Window:
         return sum(len(r) for r in self.ranges)
 
     @property
+    def complete(self) -> bool:
+        """Did it reach every log's end? Then what follows it was stored after it was frozen."""
+        return all(partition.end >= partition.high_watermark for partition in self.partitions)
+
+    @property
     def closed_time(self) -> datetime:
         return datetime.fromisoformat(self.closed_at)
 

@@ -179,21 +179,23 @@ class KafkaCluster:
     def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
         """Log start, last stable offset, high watermark and leader epoch of every partition.
 
-        Asked in that order of growth, so that log start <= last stable <= high watermark holds
-        although three requests are three moments. Raises UnknownTopicError.
+        Three requests are three moments. The last stable offset is asked for last: where it has
+        reached the high watermark of the moment before, everything appended until then is below
+        it. The answer is made consistent: log start <= last stable <= high watermark. Raises
+        UnknownTopicError.
         """
         partitions = range(len(self._describe(topic).partitions))
         earliest = self._list_offsets(topic, partitions, _SPEC.earliest())
-        stable = self._list_offsets(topic, partitions, _SPEC.latest())
         latest = self._list_offsets(
             topic, partitions, _SPEC.latest(), IsolationLevel.READ_UNCOMMITTED
         )
+        stable = self._list_offsets(topic, partitions, _SPEC.latest())
         return {
             p: PartitionOffsets(
                 partition=p,
                 log_start=earliest[p].offset,
                 last_stable=stable[p].offset,
-                high_watermark=latest[p].offset,
+                high_watermark=max(latest[p].offset, stable[p].offset),
                 leader_epoch=-1 if latest[p].leader_epoch is None else latest[p].leader_epoch,
             )
             for p in partitions

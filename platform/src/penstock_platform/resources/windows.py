@@ -97,6 +97,10 @@ class WindowStore:
         check_link(before, window)
         return self._create(keys.window_key(window.ref, window.sequence), window.to_bytes())
 
+    def uri(self, window: Window) -> str:
+        """Where the window object is."""
+        return self._archive.object_uri(self._prefix + keys.window_key(window.ref, window.sequence))
+
     # --- incarnations and starts --------------------------------------------------------------
 
     def incarnations(self, cluster_id: str, topic: str) -> list[str]:
@@ -105,6 +109,21 @@ class WindowStore:
         while (data := self._get(keys.incarnation_key(cluster_id, topic, len(found)))) is not None:
             found.append(str(json.loads(data)["topic_id"]))
         return found
+
+    def begun_at(self, ref: TopicRef) -> datetime | None:
+        """When the chain of a recreated topic began; None for a name's first incarnation."""
+        number = next(
+            (
+                n
+                for n, known in enumerate(self.incarnations(ref.cluster_id, ref.topic))
+                if known == ref.topic_id
+            ),
+            0,
+        )
+        data = (
+            self._get(keys.incarnation_key(ref.cluster_id, ref.topic, number)) if number else None
+        )
+        return from_iso(json.loads(data)["begun_at"]) if data else None
 
     def admit(self, ref: TopicRef, at: datetime, begin_new: bool = False) -> None:
         """Make sure that ``ref`` is the incarnation whose chain goes on.

@@ -12,9 +12,8 @@ class MemoryArchive:
         self.objects: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    @property
-    def uri(self) -> str:
-        return "memory:/"
+    def object_uri(self, key: str) -> str:
+        return f"memory:/{key}"
 
     def create(self, key: str, data: bytes) -> bool:
         with self._lock:
