@@ -76,6 +76,48 @@ class StoredRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class Spans:
+    """Half-open spans of integers as parallel arrays, sorted, neither touching nor overlapping."""
+
+    start: Offsets
+    end: Offsets
+
+    @classmethod
+    def of(cls, spans: Iterable[tuple[int, int]]) -> Spans:
+        rows = sorted(set(spans))
+        return cls.merge(
+            np.fromiter((r[0] for r in rows), np.int64, len(rows)),
+            np.fromiter((r[1] for r in rows), np.int64, len(rows)),
+        )
+
+    @classmethod
+    def merge(cls, start: Offsets, end: Offsets) -> Spans:
+        """Spans that are sorted by start, and may overlap."""
+        if not start.size:
+            return cls(start, end)
+        reach = np.maximum.accumulate(end)
+        opens = np.concatenate(([True], start[1:] > reach[:-1]))
+        closes = np.concatenate((opens[1:], [True]))
+        return cls(start[opens], reach[closes])
+
+    def clipped(self, first: int, end: int) -> Spans:
+        """Their parts within ``first <= n < end``."""
+        inside = (self.end > first) & (self.start < end)
+        return Spans(np.maximum(self.start[inside], first), np.minimum(self.end[inside], end))
+
+    def hold(self, values: Offsets) -> NDArray[np.bool_]:
+        """Which of the values lie in a span."""
+        if not self.start.size:
+            return np.zeros(values.size, dtype=bool)
+        at = np.searchsorted(self.start, values, side="right") - 1
+        mask: NDArray[np.bool_] = (at >= 0) & (values < self.end[at])
+        return mask
+
+    def pairs(self) -> list[tuple[int, int]]:
+        return list(zip(self.start.tolist(), self.end.tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
 class Claims:
     """Claims of one incarnation in one partition as parallel arrays, sorted by start."""
 
@@ -95,22 +137,17 @@ class Claims:
     def __len__(self) -> int:
         return int(self.start.size)
 
-    def merged(self) -> tuple[Offsets, Offsets]:
-        """Starts and ends of the claimed offsets as ranges that neither touch nor overlap."""
-        if not len(self):
-            return self.start, self.end
-        reach = np.maximum.accumulate(self.end)
-        opens = np.concatenate(([True], self.start[1:] > reach[:-1]))
-        closes = np.concatenate((opens[1:], [True]))
-        return self.start[opens], reach[closes]
+    def merged(self) -> Spans:
+        """The claimed offsets."""
+        return Spans.merge(self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class Producer:
     """What one incarnation's events say of one topic.
 
-    ``numbers`` are those of the events read, each once, sorted. ``sequences`` are acknowledged;
-    ``failed_at`` are (first, end, reason, sent at, ms) of what it gave up; both half-open.
+    ``numbers`` are those of the events read, each once, sorted. ``sequences`` are acknowledged,
+    ``failed`` given up; ``failed_at`` tells the latter as (first, end, reason, sent at, in ms).
     """
 
     incarnation: int
@@ -119,12 +156,9 @@ class Producer:
     last_sent_at_ms: int
     in_flight: int
     claims: Mapping[int, Claims]
-    sequences: tuple[tuple[int, int], ...]
+    sequences: Spans
+    failed: Spans
     failed_at: tuple[tuple[int, int, str, int], ...]
-
-    @property
-    def failed(self) -> tuple[tuple[int, int], ...]:
-        return tuple((first, end) for first, end, _, _ in self.failed_at)
 
     @property
     def lost_events(self) -> tuple[int, ...]:
@@ -188,7 +222,8 @@ def _producer(topic: str, incarnation: int, events: Sequence[MonitoringEvent]) -
         last_sent_at_ms=max(event.sent_at_ms for event in events),
         in_flight=newest[1].in_flight if newest else 0,
         claims={partition: Claims.of(found) for partition, found in rows.items()},
-        sequences=tuple(s for _, account in accounts for s in account.sequences),
+        sequences=Spans.of(s for _, account in accounts for s in account.sequences),
+        failed=Spans.of((f.first, f.end) for _, account in accounts for f in account.failed),
         failed_at=tuple(
             (f.first, f.end, f.error, event.sent_at_ms)
             for event, account in accounts

@@ -11,6 +11,7 @@ claimed, not stored           missing: MISSING
 claimed past the log's end    beyond_log_end: MISSING at once, for a lost tail falls in no
                               window; told by the windows that nothing follows in the log
 sequence stored twice         duplicate: DUPLICATE (the copy that is not claimed)
+… the other out of sight      duplicate: DUPLICATE, when the grace is over
 claim complete, digest other  corrupt: CORRUPT
 stored, not claimed           pending: PENDING until the grace is over, then
                               unclaimed or incarnation_silent: UNAUDITED
@@ -43,6 +44,7 @@ from penstock_platform.domain.books import (
 from penstock_platform.domain.claims import (
     Claims,
     Producer,
+    Spans,
     StoredRecords,
     producers_of,
 )
@@ -85,6 +87,7 @@ class _Tally:
     corrupt: dict[int, list[OffsetRange]] = field(default_factory=dict)
     unclaimed: dict[int, list[OffsetRange]] = field(default_factory=dict)
     unacknowledged: dict[int, list[OffsetRange]] = field(default_factory=dict)
+    again: dict[int, list[OffsetRange]] = field(default_factory=dict)
     digests_judged: int = 0
     digests_unjudged: int = 0
 
@@ -153,31 +156,33 @@ def _judge_partition(
         own = by_incarnation.get(incarnation, StoredRecords.none())
         producer = producers.get(incarnation)
         claims = producer.claims.get(r.partition) if producer else None
-        starts, ends = (np.empty(0, np.int64),) * 2
-        if claims is not None:
-            all_starts, all_ends = claims.merged()
-            inside = (all_ends > r.start) & (all_starts < r.end)
-            starts = np.maximum(all_starts[inside], r.start)
-            ends = np.minimum(all_ends[inside], r.end)
-            tally.claimed += int((ends - starts).sum())
-            lost = _missing(r.partition, starts, ends, own.offset)
-            _add(tally.missing, incarnation, lost)
-            _judge_digests(r, claims, own, incarnation, tally)
         here = _within(own, r)
-        at = np.searchsorted(starts, here.offset, side="right") - 1
-        covered = (at >= 0) & (here.offset < ends[at]) if len(starts) else np.zeros(len(here), bool)
-        loose = here.take(~covered)
-        given_up = _in_failed(loose.sequence, producer)
-        _add(tally.unacknowledged, incarnation, ranges_of(r.partition, loose.offset[given_up]))
-        due = ranges_of(r.partition, loose.offset[~given_up])
-        _add(tally.unclaimed, incarnation, subtract(due, copies.get(incarnation, ())))
+        loose = subtract(ranges_of(r.partition, here.offset), copies.get(incarnation, ()))
+        if producer is None:
+            _add(tally.unclaimed, incarnation, loose)
+            continue
+        if claims is not None:
+            spans = claims.merged().clipped(r.start, r.end)
+            tally.claimed += int((spans.end - spans.start).sum())
+            _add(tally.missing, incarnation, _missing(r.partition, spans, own.offset))
+            _judge_digests(r, claims, own, incarnation, tally)
+            here = here.take(~spans.hold(here.offset))
+        given_up = producer.failed.hold(here.sequence)
+        again = producer.sequences.hold(here.sequence) & ~given_up
+        for into, chosen in (
+            (tally.unacknowledged, given_up),
+            (tally.again, again),
+            (tally.unclaimed, ~given_up & ~again),
+        ):
+            found = ranges_of(r.partition, here.offset[chosen])
+            _add(into, incarnation, intersect(found, loose))
 
 
-def _missing(partition: int, starts: Offsets, ends: Offsets, offsets: Offsets) -> list[OffsetRange]:
-    low, high = np.searchsorted(offsets, starts), np.searchsorted(offsets, ends)
+def _missing(partition: int, claimed: Spans, offsets: Offsets) -> list[OffsetRange]:
+    low, high = np.searchsorted(offsets, claimed.start), np.searchsorted(offsets, claimed.end)
     lost: list[OffsetRange] = []
-    for i in np.flatnonzero(high - low != ends - starts):
-        whole = OffsetRange(partition, int(starts[i]), int(ends[i]))
+    for i in np.flatnonzero(high - low != claimed.end - claimed.start):
+        whole = OffsetRange(partition, int(claimed.start[i]), int(claimed.end[i]))
         lost += gaps(whole, offsets[low[i] : high[i]])
     return lost
 
@@ -246,12 +251,9 @@ def _claimed(
     for incarnation in np.unique(records.incarnation):
         producer = producers.get(int(incarnation))
         claims = producer.claims.get(partition) if producer else None
-        if claims is None or not len(claims):
-            continue
-        starts, ends = claims.merged()
-        at = np.searchsorted(starts, records.offset, side="right") - 1
-        inside = (at >= 0) & (records.offset < ends[at])
-        covered |= inside & (records.incarnation == incarnation)
+        if claims is not None:
+            inside = claims.merged().hold(records.offset)
+            covered |= inside & (records.incarnation == incarnation)
     return covered
 
 
@@ -295,11 +297,8 @@ def _beyond_log_end(
         if log_end is None or ends.get(partition, log_end) < log_end:
             continue  # more follows in the log: a later window is asked
         first = max(log_end, ends.get(partition, 0))
-        starts, stops = claims.merged()
-        lost += [
-            OffsetRange(partition, max(int(starts[i]), first), int(stops[i]))
-            for i in np.flatnonzero(stops > first)
-        ]
+        beyond = claims.merged().clipped(first, 2**62)
+        lost += [OffsetRange(partition, start, end) for start, end in beyond.pairs()]
     return merge(lost)
 
 
@@ -315,6 +314,12 @@ def _dues(
     over = circumstances.now - frozen_at >= circumstances.grace
     findings: list[Finding] = []
     due: list[OffsetRange] = []
+    for incarnation, ranges in tally.again.items():
+        if over:
+            detail = "their sequences were acknowledged at other offsets"
+            findings.append(Finding("duplicate", merge(ranges), str(incarnation), detail))
+        else:
+            due += ranges
     for incarnation, ranges in tally.unclaimed.items():
         if not over:
             due += ranges
@@ -350,8 +355,8 @@ def _lost_with_events(
 ) -> tuple[OffsetRange, ...]:
     """Sequences between the first and the last stored in the window that nothing accounts for."""
     here: list[Offsets] = []
-    known: list[OffsetRange] = [OffsetRange(SEQUENCES, a, b) for a, b in producer.sequences]
-    known += [OffsetRange(SEQUENCES, a, b) for a, b in producer.failed]
+    spans = (*producer.sequences.pairs(), *producer.failed.pairs())
+    known = [OffsetRange(SEQUENCES, first, end) for first, end in spans]
     for r, found in _by_range(window, records):
         own = found.take(found.incarnation == producer.incarnation)
         here.append(_within(own, r).sequence)
@@ -415,13 +420,6 @@ def _within(records: StoredRecords, r: OffsetRange) -> StoredRecords:
 
 def _stamped(records: StoredRecords) -> NDArray[np.bool_]:
     mask: NDArray[np.bool_] = records.incarnation > 0
-    return mask
-
-
-def _in_failed(sequences: Offsets, producer: Producer | None) -> NDArray[np.bool_]:
-    mask = np.zeros(sequences.size, dtype=bool)
-    for first, end in producer.failed if producer else ():
-        mask |= (sequences >= first) & (sequences < end)
     return mask
 
 
