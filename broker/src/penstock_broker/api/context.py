@@ -8,18 +8,28 @@ from typing import TYPE_CHECKING, Protocol
 from penstock_broker.wire.fields import Struct
 
 if TYPE_CHECKING:
-    from penstock_broker.clock import Clock, Timers
+    from penstock_broker.api.metadata import MetadataCache
+    from penstock_broker.api.topics import TopicAdmin
+    from penstock_broker.clock import Clock
     from penstock_broker.cluster.metadata_store import MetadataStore
     from penstock_broker.config import BrokerConfig
     from penstock_broker.groups.coordinator import GroupCoordinator
+    from penstock_broker.groups.offsets import OffsetsTopic
     from penstock_broker.replication.replica_manager import ReplicaManager
 
 
 class Exchange(Protocol):
     """One request of one connection, and the place of its answer in the order of answers."""
 
-    api_version: int
-    client_id: str | None
+    @property
+    def api_version(self) -> int:
+        """The version of the request, and of its answer."""
+        ...
+
+    @property
+    def client_id(self) -> str | None:
+        """What the client calls itself."""
+        ...
 
     @property
     def client_host(self) -> str:
@@ -72,6 +82,15 @@ class Unanswered:
     """Returned by a handler whose client wants no answer (Produce with acks=0)."""
 
 
+class Encoded:
+    """An answer whose body is ready: bytes as they go on the wire, often from a cache."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = parts
+
+
 class CloseConnectionError(Exception):
     """There is no answer that says what is wrong: close the connection, as Kafka does."""
 
@@ -79,7 +98,7 @@ class CloseConnectionError(Exception):
 DEFERRED = Deferred()
 UNANSWERED = Unanswered()
 
-Reply = Struct | Deferred | Unanswered
+Reply = Struct | Encoded | Deferred | Unanswered
 
 
 class Services:
@@ -91,9 +110,12 @@ class Services:
         "config",
         "groups",
         "metadata",
+        "metadata_cache",
+        "next_producer_id",
+        "offsets",
         "purgatory",
         "replicas",
-        "timers",
+        "topics",
     )
 
     def __init__(
@@ -101,18 +123,24 @@ class Services:
         *,
         config: BrokerConfig,
         clock: Clock,
-        timers: Timers,
         metadata: MetadataStore,
         replicas: ReplicaManager,
+        topics: TopicAdmin,
+        metadata_cache: MetadataCache,
         groups: GroupCoordinator,
+        offsets: OffsetsTopic,
         purgatory: Purgatory,
+        next_producer_id: Callable[[], int],
         address_of: Callable[[], tuple[str, int]],
     ) -> None:
         self.config = config
         self.clock = clock
-        self.timers = timers
         self.metadata = metadata
         self.replicas = replicas
+        self.topics = topics
+        self.metadata_cache = metadata_cache
+        self.offsets = offsets
+        self.next_producer_id = next_producer_id
         self.groups = groups
         self.purgatory = purgatory
         self.address_of = address_of

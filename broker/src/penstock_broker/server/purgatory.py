@@ -44,7 +44,7 @@ class DelayedOperations:
 
     def park(self, operation: Delayed, keys: Iterable[Hashable], deadline: float) -> None:
         """Keep ``operation`` until a key completes it or the clock reaches ``deadline``."""
-        parked = _Parked(operation, tuple(keys))
+        parked = _Parked(operation, tuple(dict.fromkeys(keys)))
         self._parked[id(operation)] = parked
         for key in parked.keys:
             self._by_key.setdefault(key, {})[id(operation)] = parked
@@ -57,15 +57,19 @@ class DelayedOperations:
             return
         for parked in waiting.values():
             if not parked.ready and parked.operation.advanced(key, amount):
-                parked.ready = True
-                if not self._ready:
-                    self._timers.call_soon(self._complete_ready)
-                self._ready.append(parked)
+                self._make_ready(parked)
 
-    def wake(self, key: Hashable) -> None:
+    def wake_soon(self, key: Hashable) -> None:
         """Complete everything that waits for ``key``, enough or not (deleted, moved)."""
-        for parked in list(self._by_key.get(key, {}).values()):
-            self._complete(parked)
+        for parked in self._by_key.get(key, {}).values():
+            if not parked.ready:
+                self._make_ready(parked)
+
+    def _make_ready(self, parked: _Parked) -> None:
+        parked.ready = True
+        if not self._ready:
+            self._timers.call_soon(self._complete_ready)
+        self._ready.append(parked)
 
     def cancel(self, operation: Delayed) -> None:
         """Forget an operation whose client is gone."""

@@ -1,0 +1,62 @@
+"""CreatePartitions (37), versions 0-3: let topics grow.
+
+Behaviour:
+* ``count`` is the new total; a count that is not larger is INVALID_PARTITIONS. Partitions are
+  never taken away. Manual assignments must name this broker.
+
+Version notes:
+* v2: flexible.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.registry import api
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.wire.messages.create_partitions import (
+    API_KEY,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+def refuse(
+    request: CreatePartitionsRequest, error: KafkaError, version: int
+) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(results=[_result(t.name, error) for t in request.topics])
+
+
+@api(API_KEY, CreatePartitionsRequest, refuse=refuse)
+def create_partitions(
+    services: Services, exchange: Exchange, request: CreatePartitionsRequest
+) -> Reply:
+    named = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    for topic in request.topics:
+        try:
+            if named[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            _grow(services, topic, request.validate_only)
+            results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
+        except KafkaError as error:
+            results[topic.name] = _result(topic.name, error)
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+def _grow(services: Services, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
+    topic = services.topics.by_name(wanted.name)
+    if wanted.assignments is not None:
+        added = wanted.count - len(topic.partitions)
+        if len(wanted.assignments) != added or any(
+            a.broker_ids != [services.config.broker_id] for a in wanted.assignments
+        ):
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+    services.topics.grow(topic, wanted.count, validate_only=validate_only)
+
+
+def _result(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=str(error))

@@ -1,0 +1,119 @@
+"""CreateTopics (19), versions 2-7: make topics, each on its own.
+
+Behaviour:
+* A name that is invalid or taken, a setting that is unknown or has a bad value, a partition count
+  or replication factor that cannot be met: an error for that topic, and the others are created.
+* A created topic has its leaders when the answer is sent; Metadata lists it at once.
+* Manual assignments must name this broker, partition by partition from 0.
+
+Version notes:
+* v4: -1 partitions or replicas take the broker's defaults (KIP-464). v5: flexible; the answer
+  carries partitions, replicas and the effective settings. v7: topic ids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.registry import api
+from penstock_broker.config import LOG_SETTINGS, ConfigEntry
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.wire.messages.create_topics import (
+    API_KEY,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+TOPICS_MAX = 10_000
+"""Topics that one request may name."""
+
+
+def refuse(request: CreateTopicsRequest, error: KafkaError, version: int) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[_failed(t.name, error) for t in request.topics])
+
+
+@api(API_KEY, CreateTopicsRequest, refuse=refuse)
+def create_topics(services: Services, exchange: Exchange, request: CreateTopicsRequest) -> Reply:
+    if len(request.topics) > TOPICS_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {TOPICS_MAX} topics at once.")
+    named = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatableTopicResult] = {}
+    for topic in request.topics:
+        try:
+            if named[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            results[topic.name] = _create(services, topic, request.validate_only)
+        except KafkaError as error:
+            results[topic.name] = _failed(topic.name, error)
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _create(
+    services: Services, wanted: CreatableTopic, validate_only: bool
+) -> CreatableTopicResult:
+    partitions = wanted.num_partitions
+    if wanted.assignments:
+        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Both numPartitions or replicationFactor and replicasAssignments were set.",
+            )
+        partitions = _check_assignments(services, wanted)
+    elif wanted.replication_factor not in {-1, 1}:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {wanted.replication_factor} larger than available brokers: 1."
+            if wanted.replication_factor > 1
+            else "Replication factor must be larger than 0.",
+        )
+    configs = {}
+    for config in wanted.configs:
+        if config.value is None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Null value not supported for topic configs: {config.name}",
+            )
+        configs[config.name] = config.value
+    topic = services.topics.create(wanted.name, partitions, configs, validate_only=validate_only)
+    if partitions == -1:
+        partitions = services.config.num_partitions
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[_config(entry) for entry in services.topics.describe(topic)],
+    )
+
+
+def _check_assignments(services: Services, wanted: CreatableTopic) -> int:
+    indexes = sorted(a.partition_index for a in wanted.assignments)
+    if indexes != list(range(len(indexes))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Partitions should be a consecutive 0-based integer sequence.",
+        )
+    if any(a.broker_ids != [services.config.broker_id] for a in wanted.assignments):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"The only broker is {services.config.broker_id}.",
+        )
+    return len(indexes)
+
+
+def _config(entry: ConfigEntry) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.name not in LOG_SETTINGS,
+        config_source=entry.source,
+        is_sensitive=False,
+    )
+
+
+def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=str(error))

@@ -1,0 +1,68 @@
+"""DeleteTopics (20), versions 1-6: remove topics with everything in them.
+
+Behaviour:
+* The topic is gone from the metadata when the answer is sent; fetches that wait for it are
+  answered, readers that are being sent its records keep the files until they are done, and the
+  offsets that groups committed for it are forgotten.
+* ``delete.topic.enable=false`` gives TOPIC_DELETION_DISABLED.
+
+Version notes:
+* v4: flexible. v5: error message. v6: by name or by topic id (KIP-516).
+"""
+
+from __future__ import annotations
+
+from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.registry import api
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.wire.fields import UUID_ZERO
+from penstock_broker.wire.messages.delete_topics import (
+    API_KEY,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+
+def refuse(request: DeleteTopicsRequest, error: KafkaError, version: int) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        responses=[_failed(state, error) for state in _wanted(request, version)]
+    )
+
+
+@api(API_KEY, DeleteTopicsRequest, refuse=refuse)
+def delete_topics(services: Services, exchange: Exchange, request: DeleteTopicsRequest) -> Reply:
+    if not services.config.delete_topic_enable:
+        code = ErrorCode.TOPIC_DELETION_DISABLED
+        raise KafkaError(code if exchange.api_version >= 3 else ErrorCode.INVALID_REQUEST)
+    results = []
+    for state in _wanted(request, exchange.api_version):
+        try:
+            results.append(_delete(services, state))
+        except KafkaError as error:
+            results.append(_failed(state, error))
+    return DeleteTopicsResponse(responses=results)
+
+
+def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult:
+    if state.name is not None and state.topic_id != UUID_ZERO:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Both a name and an id were given.")
+    if state.name is None:
+        topic = services.topics.by_id(state.topic_id)
+    else:
+        topic = services.topics.by_name(state.name)
+    services.topics.delete(topic)
+    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+
+
+def _wanted(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:
+    if version >= 6:
+        return request.topics
+    return [DeleteTopicState(name=name) for name in dict.fromkeys(request.topic_names)]
+
+
+def _failed(state: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=state.name, topic_id=state.topic_id, error_code=error.code, error_message=str(error)
+    )

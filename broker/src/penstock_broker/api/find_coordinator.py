@@ -1,0 +1,68 @@
+"""FindCoordinator (10), versions 0-4: which broker looks after a group.
+
+Behaviour:
+* Groups (key type 0): this broker, for every id; the internal topic is made on the first ask.
+* Transactions (key type 1) have no coordinator here: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which
+  no client retries. Any other key type is INVALID_REQUEST.
+
+Version notes:
+* v1: key types. v3: flexible. v4: several keys at once, the answer per key (KIP-699).
+"""
+
+from __future__ import annotations
+
+from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.registry import api
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.wire.messages.find_coordinator import (
+    API_KEY,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+GROUP = 0
+TRANSACTION = 1
+
+
+def refuse(
+    request: FindCoordinatorRequest, error: KafkaError, version: int
+) -> FindCoordinatorResponse:
+    if version < 4:
+        return FindCoordinatorResponse(error_code=error.code, error_message=str(error))
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(
+                key=key,
+                node_id=-1,
+                host="",
+                port=-1,
+                error_code=error.code,
+                error_message=str(error),
+            )
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+@api(API_KEY, FindCoordinatorRequest, refuse=refuse)
+def find_coordinator(
+    services: Services, exchange: Exchange, request: FindCoordinatorRequest
+) -> Reply:
+    if request.key_type == TRANSACTION:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "This broker has no transactions."
+        )
+    if request.key_type != GROUP:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    services.offsets.ensure_topic()
+    node_id = services.config.broker_id
+    host, port = services.address_of()
+    if exchange.api_version < 4:
+        return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=node_id, host=host, port=port)
+            for key in request.coordinator_keys
+        ]
+    )

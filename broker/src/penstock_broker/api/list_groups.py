@@ -1,0 +1,37 @@
+"""ListGroups (16), versions 0-4: the groups that this broker looks after.
+
+Version notes:
+* v3: flexible. v4: filter by state, and the state in the answer (KIP-518).
+"""
+
+from __future__ import annotations
+
+from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.registry import api
+from penstock_broker.errors import KafkaError
+from penstock_broker.wire.messages.list_groups import (
+    API_KEY,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+
+def refuse(request: ListGroupsRequest, error: KafkaError, version: int) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=error.code)
+
+
+@api(API_KEY, ListGroupsRequest, refuse=refuse)
+def list_groups(services: Services, exchange: Exchange, request: ListGroupsRequest) -> Reply:
+    wanted = {state.lower() for state in request.states_filter}
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state,
+            )
+            for group in services.groups.groups()
+            if not wanted or group.state.lower() in wanted
+        ]
+    )

@@ -1,0 +1,101 @@
+"""ListOffsets (2), versions 1-7: the ends of a log, and the first record at or after a time.
+
+Behaviour:
+* -1: the high watermark; -2: the log's start; -3 (v7): the record with the largest timestamp.
+* Else the first record, in offset order, whose timestamp is at or after the one given, looked up
+  inside compressed batches too; none: offset -1, timestamp -1, epoch -1 and no error.
+* The leader epoch in an answer is that of the offset, not the current one.
+
+Version notes:
+* v0 (a list, and other rules) is not served. v2: isolation level. v4: leader epochs.
+* v6: flexible. v7: -3 (KIP-734); below it is UNSUPPORTED_VERSION, as -4 and less always are.
+* v1-v7: a partition named twice gets INVALID_REQUEST both times.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.registry import api
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.wire.messages.list_offsets import (
+    API_KEY,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+
+def refuse(request: ListOffsetsRequest, error: KafkaError, version: int) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[_failed(p.partition_index, error.code) for p in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@api(API_KEY, ListOffsetsRequest, refuse=refuse)
+def list_offsets(services: Services, exchange: Exchange, request: ListOffsetsRequest) -> Reply:
+    named = Counter(
+        (topic.name, p.partition_index) for topic in request.topics for p in topic.partitions
+    )
+    response = ListOffsetsResponse(topics=[])
+    for topic in request.topics:
+        results = []
+        for wanted in topic.partitions:
+            try:
+                if named[topic.name, wanted.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                results.append(_look_up(services, topic.name, wanted, exchange.api_version))
+            except KafkaError as error:
+                results.append(_failed(wanted.partition_index, error.code))
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
+    return response
+
+
+def _look_up(
+    services: Services, topic: str, wanted: ListOffsetsPartition, version: int
+) -> ListOffsetsPartitionResponse:
+    partition = services.replicas.partition(topic, wanted.partition_index)
+    partition.check_leader_epoch(wanted.current_leader_epoch)
+    oldest = MAX_TIMESTAMP if version >= 7 else EARLIEST_TIMESTAMP
+    if wanted.timestamp < oldest:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    index = wanted.partition_index
+    if wanted.timestamp == LATEST_TIMESTAMP:
+        return ListOffsetsPartitionResponse(
+            partition_index=index,
+            offset=partition.last_stable_offset,
+            leader_epoch=partition.leader_epoch,
+        )
+    if wanted.timestamp == EARLIEST_TIMESTAMP:
+        offset = partition.log_start_offset
+        return ListOffsetsPartitionResponse(
+            partition_index=index, offset=offset, leader_epoch=partition.epoch_of(offset)
+        )
+    if wanted.timestamp == MAX_TIMESTAMP:
+        found = partition.max_timestamp_offset()
+    else:
+        found = partition.offset_for_timestamp(wanted.timestamp)
+    if found is None:
+        return ListOffsetsPartitionResponse(partition_index=index)
+    return ListOffsetsPartitionResponse(
+        partition_index=index,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _failed(partition: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=partition, error_code=code)

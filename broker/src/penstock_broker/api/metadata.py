@@ -1,0 +1,167 @@
+"""Metadata (3), versions 0-12: brokers, topics, partitions and their leaders.
+
+Behaviour:
+* One broker, which is the controller and the leader of everything.
+* An unknown topic is created when ``auto.create.topics.enable`` and the request allow it, and is
+  in the same answer with its leaders; else UNKNOWN_TOPIC_OR_PARTITION. An invalid name is
+  INVALID_TOPIC_EXCEPTION and creates nothing.
+* Encoded topics are kept per version until the topic changes: a refresh of a thousand partitions
+  by a hundred clients costs joining bytes.
+
+Version notes:
+* v0: an empty list asks for all topics; from v1 null does. v4: the auto-create flag.
+* v7: leader epochs. v8: authorized operations (unknown without an authorizer). v9: flexible.
+* v10: topic ids (KIP-516). v11: cluster operations are gone. v12: topics by id.
+"""
+
+from __future__ import annotations
+
+from penstock_broker.api.context import Encoded, Exchange, Reply, Services
+from penstock_broker.api.registry import api
+from penstock_broker.cluster.topic import Topic, check_topic_name
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.wire.fields import UUID_ZERO
+from penstock_broker.wire.messages.metadata import (
+    API_KEY,
+    OPERATIONS_NOT_ASKED,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from penstock_broker.wire.primitives import write_uvarint
+from penstock_broker.wire.schema import encode
+
+FLEXIBLE_FROM = 9
+
+
+def refuse(request: MetadataRequest, error: KafkaError, version: int) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            MetadataResponseTopic(
+                error_code=error.code, name=t.name or "", topic_id=t.topic_id, partitions=[]
+            )
+            for t in request.topics or ()
+        ],
+    )
+
+
+@api(API_KEY, MetadataRequest, refuse=refuse)
+def metadata(services: Services, exchange: Exchange, request: MetadataRequest) -> Reply:
+    version = exchange.api_version
+    cache = services.metadata_cache
+    wanted = request.topics
+    if wanted is None or (version == 0 and not wanted):
+        topics = [cache.topic(services, topic, version) for topic in services.topics.all()]
+    else:
+        allow_create = request.allow_auto_topic_creation and (
+            services.config.auto_create_topics_enable
+        )
+        topics = [_topic(services, each, version, allow_create) for each in wanted]
+    head, tail = cache.frame(services, version)
+    count = len(topics)
+    size = write_uvarint(count + 1) if version >= FLEXIBLE_FROM else count.to_bytes(4, "big")
+    return Encoded(b"".join((head, size, *topics, tail)))
+
+
+def _topic(
+    services: Services, wanted: MetadataRequestTopic, version: int, allow_create: bool
+) -> bytes:
+    try:
+        if wanted.name is None:
+            topic = services.topics.by_id(wanted.topic_id)
+        elif allow_create and services.metadata.topic(wanted.name) is None:
+            check_topic_name(wanted.name)
+            topic = services.topics.create(wanted.name, -1, {})
+        else:
+            check_topic_name(wanted.name)
+            topic = services.topics.by_name(wanted.name)
+    except KafkaError as error:
+        name = wanted.name
+        return encode(
+            MetadataResponseTopic(
+                error_code=error.code,
+                name=name if name is not None or version >= 12 else "",
+                topic_id=wanted.topic_id if name is None else UUID_ZERO,
+                partitions=[],
+            ),
+            version,
+        )
+    return services.metadata_cache.topic(services, topic, version)
+
+
+class MetadataCache:
+    """Encoded topics by (version, name), with the topic that they were made from."""
+
+    def __init__(self) -> None:
+        self._topics: dict[tuple[int, str], tuple[Topic, bytes]] = {}
+        self._frames: dict[int, tuple[bytes, bytes]] = {}
+
+    def topic(self, services: Services, topic: Topic, version: int) -> bytes:
+        """One encoded topic. Topics are immutable values: another object is another state."""
+        found = self._topics.get((version, topic.name))
+        if found is not None and found[0] is topic:
+            return found[1]
+        data = encode(_describe(services, topic), version)
+        self._topics[version, topic.name] = (topic, data)
+        return data
+
+    def forget(self, name: str) -> None:
+        """The topic is gone, or its leaders have changed."""
+        for key in [key for key in self._topics if key[1] == name]:
+            del self._topics[key]
+
+    def frame(self, services: Services, version: int) -> tuple[bytes, bytes]:
+        """What comes before the array of topics, and after it."""
+        found = self._frames.get(version)
+        if found is None:
+            found = self._frames[version] = _frame(services, version)
+        return found
+
+
+def _frame(services: Services, version: int) -> tuple[bytes, bytes]:
+    host, port = services.address_of()
+    broker_id = services.config.broker_id
+    whole = encode(
+        MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=broker_id, host=host, port=port)],
+            cluster_id=services.metadata.cluster_id,
+            controller_id=broker_id,
+            topics=[],
+            cluster_authorized_operations=OPERATIONS_NOT_ASKED,
+        ),
+        version,
+    )
+    flexible = version >= FLEXIBLE_FROM
+    tail_size = (4 if 8 <= version <= 10 else 0) + (1 if flexible else 0)
+    head_size = len(whole) - tail_size - (1 if flexible else 4)
+    return whole[:head_size], whole[len(whole) - tail_size :]
+
+
+def _describe(services: Services, topic: Topic) -> MetadataResponseTopic:
+    broker_id = services.config.broker_id
+    partitions = []
+    for part in topic.partitions:
+        index = part.index
+        partition = services.replicas.find(topic.name, index)
+        online = partition is not None and partition.is_online
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if online else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=broker_id if online else -1,
+                leader_epoch=part.leader_epoch,
+                replica_nodes=[broker_id],
+                isr_nodes=[broker_id] if online else [],
+                offline_replicas=[] if online else [broker_id],
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=partitions,
+    )

@@ -1,0 +1,74 @@
+"""OffsetCommit (8), versions 2-8: how far a group has come.
+
+Behaviour:
+* Members commit for their current generation; "simple" consumers (generation -1, no member) only
+  while the group is empty. Acknowledged when it is in the internal topic.
+* A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, the others are committed.
+
+Version notes:
+* v2-v4: the retention time is ignored, the broker's setting holds (KIP-211).
+* v6: leader epoch. v7: static members. v8: flexible.
+"""
+
+from __future__ import annotations
+
+from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.registry import api
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.groups.coordinator import TopicPartition
+from penstock_broker.groups.offset_records import CommittedOffset
+from penstock_broker.wire.messages.offset_commit import (
+    API_KEY,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+
+def refuse(request: OffsetCommitRequest, error: KafkaError, version: int) -> OffsetCommitResponse:
+    return _response(request, {}, error.code)
+
+
+@api(API_KEY, OffsetCommitRequest, refuse=refuse)
+def offset_commit(services: Services, exchange: Exchange, request: OffsetCommitRequest) -> Reply:
+    now_ms = services.clock.now_ms()
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            if services.topics.has_partition(topic.name, partition.partition_index):
+                offsets[topic.name, partition.partition_index] = CommittedOffset(
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
+                    now_ms,
+                )
+    services.offsets.ensure_topic()
+    codes = services.groups.commit(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        offsets,
+    )
+    return _response(request, codes, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _response(
+    request: OffsetCommitRequest, codes: dict[TopicPartition, ErrorCode], missing: ErrorCode
+) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=p.partition_index,
+                        error_code=codes.get((topic.name, p.partition_index), missing),
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

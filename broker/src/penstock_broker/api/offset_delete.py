@@ -1,0 +1,51 @@
+"""OffsetDelete (47), version 0: forget a group's offsets of some partitions.
+
+Behaviour:
+* GROUP_SUBSCRIBED_TO_TOPIC where a member still consumes the topic; NON_EMPTY_GROUP when the
+  members' subscriptions cannot be read (not consumers); GROUP_ID_NOT_FOUND for an unknown group.
+"""
+
+from __future__ import annotations
+
+from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.registry import api
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.wire.messages.offset_delete import (
+    API_KEY,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def refuse(request: OffsetDeleteRequest, error: KafkaError, version: int) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=error.code)
+
+
+@api(API_KEY, OffsetDeleteRequest, refuse=refuse)
+def offset_delete(services: Services, exchange: Exchange, request: OffsetDeleteRequest) -> Reply:
+    known = [
+        (topic.name, p.partition_index)
+        for topic in request.topics
+        for p in topic.partitions
+        if services.topics.has_partition(topic.name, p.partition_index)
+    ]
+    codes = services.groups.delete_offsets(request.group_id, known)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=p.partition_index,
+                        error_code=codes.get(
+                            (topic.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        ),
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,128 @@
+"""OffsetFetch (9), versions 1-8: the committed offsets of groups.
+
+Behaviour:
+* Nothing committed, or a group that nobody knows: offset -1, epoch -1, empty metadata, no error.
+* require_stable (v7) makes no difference: without transactions every commit is stable.
+
+Version notes:
+* v2: null topics ask for everything the group has; an error of its own. v5: leader epochs.
+* v6: flexible. v8: several groups at once (KIP-709).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.registry import api
+from penstock_broker.errors import KafkaError
+from penstock_broker.groups.coordinator import TopicPartition
+from penstock_broker.groups.offset_records import CommittedOffset
+from penstock_broker.wire.messages.offset_fetch import (
+    API_KEY,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+NOTHING = CommittedOffset(-1, -1, "", -1)
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+
+def refuse(request: OffsetFetchRequest, error: KafkaError, version: int) -> OffsetFetchResponse:
+    if version >= 8:
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+                for group in request.groups
+            ]
+        )
+    return OffsetFetchResponse(
+        error_code=error.code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=p, committed_offset=-1, error_code=error.code
+                    )
+                    for p in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+    )
+
+
+@api(API_KEY, OffsetFetchRequest, refuse=refuse)
+def offset_fetch(services: Services, exchange: Exchange, request: OffsetFetchRequest) -> Reply:
+    if exchange.api_version >= 8:
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchResponseGroup(
+                    group_id=group.group_id,
+                    topics=[
+                        OffsetFetchResponseTopics(
+                            name=name,
+                            partitions=[
+                                OffsetFetchResponsePartitions(
+                                    partition_index=index,
+                                    committed_offset=found.offset,
+                                    committed_leader_epoch=found.leader_epoch,
+                                    metadata=found.metadata,
+                                )
+                                for index, found in partitions
+                            ],
+                        )
+                        for name, partitions in _look_up(
+                            services.groups.committed(group.group_id), group.topics
+                        )
+                    ],
+                )
+                for group in request.groups
+            ]
+        )
+    offsets = services.groups.committed(request.group_id)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=found.offset,
+                        committed_leader_epoch=found.leader_epoch,
+                        metadata=found.metadata,
+                    )
+                    for index, found in partitions
+                ],
+            )
+            for name, partitions in _look_up(offsets, request.topics)
+        ]
+    )
+
+
+def _look_up(
+    offsets: Offsets,
+    topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+) -> list[tuple[str, list[tuple[int, CommittedOffset]]]]:
+    """(topic, [(partition, offset)]) of what is asked for; of everything when that is None."""
+    if topics is not None:
+        return [
+            (
+                topic.name,
+                [(p, offsets.get((topic.name, p), NOTHING)) for p in topic.partition_indexes],
+            )
+            for topic in topics
+        ]
+    by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
+    for (name, partition), found in offsets.items():
+        by_topic.setdefault(name, []).append((partition, found))
+    return list(by_topic.items())

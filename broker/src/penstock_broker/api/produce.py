@@ -1,0 +1,153 @@
+"""Produce (0), versions 3-9 (advertised 0-9): append record batches to partitions.
+
+Behaviour:
+* Each partition succeeds or fails on its own. A batch is checked (size, CRC, magic, counts,
+  codec id), given its offsets in place and appended; compressed records are stored as sent.
+* acks=-1 is answered when the high watermark has passed the batch, or with REQUEST_TIMED_OUT;
+  acks=1 after the append; acks=0 never, and an error there closes the connection, because nothing
+  else would tell the client.
+* Idempotent producers: a repeat of any of the last five batches of a partition is answered with
+  its first offset and appended once (KIP-98).
+
+Version notes:
+* v0-v2 (message formats 0 and 1) are advertised and refused: see ApiVersions.
+* v5: log start offset. v7: zstd. v8: error message and record errors (KIP-467). v9: flexible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from penstock_broker.api.context import (
+    DEFERRED,
+    UNANSWERED,
+    CloseConnectionError,
+    Exchange,
+    Reply,
+    Services,
+)
+from penstock_broker.api.registry import api
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.replication.partition import Partition
+from penstock_broker.wire.messages.produce import (
+    API_KEY,
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+ACKS_ALL = -1
+
+
+def refuse(request: ProduceRequest, error: KafkaError, version: int) -> ProduceResponse:
+    if request.acks == 0:
+        raise CloseConnectionError(str(error))
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=data.index, error_code=error.code, base_offset=-1
+                    )
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+@api(API_KEY, ProduceRequest, refuse=refuse, advertised=range(10))
+def produce(services: Services, exchange: Exchange, request: ProduceRequest) -> Reply:
+    if request.acks not in {-1, 0, 1}:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if request.transactional_id is not None:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "No transactions here.")
+    response = ProduceResponse(responses=[])
+    waiting: dict[Partition, tuple[int, PartitionProduceResponse]] = {}
+    for topic in request.topic_data:
+        results = []
+        for data in topic.partition_data:
+            result = _append(services, topic.name, data, request.acks, waiting)
+            if request.acks == 0 and result.error_code:
+                raise CloseConnectionError(f"acks=0 and error {result.error_code}")
+            results.append(result)
+        response.responses.append(
+            TopicProduceResponse(name=topic.name, partition_responses=results)
+        )
+    if request.acks == 0:
+        return UNANSWERED
+    if waiting:
+        delayed = DelayedProduce(exchange, response, waiting)
+        deadline = services.clock.monotonic() + max(0, request.timeout_ms) / 1000.0
+        services.purgatory.park(delayed, [p.topic_partition for p in waiting], deadline)
+        exchange.on_closed(lambda: services.purgatory.cancel(delayed))
+        return DEFERRED
+    return response
+
+
+def _append(
+    services: Services,
+    topic: str,
+    data: PartitionProduceData,
+    acks: int,
+    waiting: dict[Partition, tuple[int, PartitionProduceResponse]],
+) -> PartitionProduceResponse:
+    try:
+        partition = services.replicas.partition(topic, data.index)
+        result = partition.append(data.records, acks_all=acks == ACKS_ALL)
+    except KafkaError as error:
+        return _failed(data.index, error)
+    response = PartitionProduceResponse(
+        index=data.index,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+    )
+    if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
+        waiting[partition] = (result.last_offset + 1, response)
+    return response
+
+
+def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
+    response = PartitionProduceResponse(
+        index=index, error_code=error.code, base_offset=-1, error_message=str(error)
+    )
+    if error.code is ErrorCode.INVALID_RECORD:
+        # Java and librdkafka fail single records only when they are named (KIP-467); the batch is
+        # one unit here, so its first record stands for it.
+        response.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=str(error))
+        ]
+    return response
+
+
+class DelayedProduce:
+    """An acks=-1 request that waits until the replicas have what it appended."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        response: ProduceResponse,
+        waiting: dict[Partition, tuple[int, PartitionProduceResponse]],
+    ) -> None:
+        self._exchange = exchange
+        self._response = response
+        self._waiting = waiting
+
+    def advanced(self, key: Hashable, amount: int) -> bool:
+        for partition, (required, _) in list(self._waiting.items()):
+            if partition.high_watermark >= required:
+                del self._waiting[partition]
+        return not self._waiting
+
+    def complete(self) -> None:
+        self.advanced(None, 0)
+        for _, response in self._waiting.values():
+            response.error_code = ErrorCode.REQUEST_TIMED_OUT
+            response.base_offset = -1
+        self._exchange.respond(self._response)

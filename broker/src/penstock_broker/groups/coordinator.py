@@ -1,0 +1,380 @@
+"""The group coordinator: owns the groups, their clocks and their committed offsets.
+
+The rules are in :mod:`.group_state`; this carries out their effects (answers, writes to the
+internal topic, timers). Everything runs in the event loop, so a commit is: check, append, update
+the view in memory, answer. What is in memory is exactly what a replay of the internal topic
+gives, plus sessions, which begin anew after a start.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from penstock_broker.clock import Clock, Timer, Timers
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.groups.group_state import Group
+from penstock_broker.groups.members import (
+    Answer,
+    Effect,
+    GroupLimits,
+    JoinRequest,
+    JoinResult,
+    StoredGroup,
+    SyncRequest,
+    SyncResult,
+)
+from penstock_broker.groups.offset_records import CommittedOffset, GroupKey, OffsetKey
+from penstock_broker.groups.states import GroupState
+from penstock_broker.groups.subscription import subscribed_topics
+
+_logger = logging.getLogger(__name__)
+
+TopicPartition = tuple[str, int]
+Change = tuple[OffsetKey, CommittedOffset | None] | tuple[GroupKey, StoredGroup | None]
+
+
+class GroupStore(Protocol):
+    """The internal topic."""
+
+    def write(self, group_id: str, changes: Iterable[Change]) -> None:
+        """Append records (None: a tombstone), all or nothing; KafkaError when it cannot."""
+        ...
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A group with what belongs to it."""
+
+    group: Group
+    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    state_timestamp_ms: int = -1
+    timer: Timer | None = None
+    timer_at_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorLimits:
+    """Settings beside those of the groups themselves."""
+
+    offset_metadata_bytes_max: int = 4_096
+    offsets_retention_ms: int = 604_800_000
+
+
+class GroupCoordinator:
+    """All groups of this broker."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        store: GroupStore,
+        group_limits: GroupLimits,
+        limits: CoordinatorLimits,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._store = store
+        self._group_limits = group_limits
+        self._limits = limits
+        self._new_id = new_id
+        self._entries: dict[str, _Entry] = {}
+
+    # -- start -------------------------------------------------------------------------------
+
+    def load(self, changes: Iterable[Change]) -> None:
+        """Take over what the internal topic says, in the order in which it was written."""
+        stored: dict[str, StoredGroup] = {}
+        for key, value in changes:
+            if isinstance(key, GroupKey):
+                if isinstance(value, StoredGroup):
+                    stored[key.group] = value
+                else:
+                    stored.pop(key.group, None)
+                continue
+            offsets = self._entry_or_new(key.group).offsets
+            if isinstance(value, CommittedOffset):
+                offsets[key.topic, key.partition] = value
+            else:
+                offsets.pop((key.topic, key.partition), None)
+        for group_id, group in stored.items():
+            entry = self._entry_or_new(group_id)
+            entry.state_timestamp_ms = group.state_timestamp_ms
+            entry.group.restore(group, self._now_ms())
+            self._reschedule(entry)
+        for group_id in [g for g, e in self._entries.items() if g not in stored and not e.offsets]:
+            del self._entries[group_id]
+
+    # -- membership --------------------------------------------------------------------------
+
+    def join(
+        self, group_id: str, request: JoinRequest, waiter: Callable[[JoinResult], None]
+    ) -> None:
+        """JoinGroup; ``waiter`` gets the result, now or when the generation begins."""
+        _require_group_id(group_id)
+        entry = self._entries.get(group_id)
+        if entry is None:
+            if request.member_id:
+                waiter(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return
+            entry = self._entry_or_new(group_id)
+        if not request.member_id:
+            prefix = request.group_instance_id or request.client_id
+            request = replace(request, new_member_id=f"{prefix}-{self._new_id()}")
+        self._carry_out(entry, entry.group.join(request, waiter, self._now_ms()))
+
+    def sync(
+        self, group_id: str, request: SyncRequest, waiter: Callable[[SyncResult], None]
+    ) -> None:
+        """SyncGroup; ``waiter`` gets the result, now or when the leader has assigned."""
+        _require_group_id(group_id)
+        entry = self._entries.get(group_id)
+        if entry is None:
+            waiter(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+            return
+        self._carry_out(entry, entry.group.sync(request, waiter, self._now_ms()))
+
+    def heartbeat(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """Heartbeat; extends a session, so no timer needs to be set anew."""
+        _require_group_id(group_id)
+        entry = self._entries.get(group_id)
+        if entry is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return entry.group.heartbeat(member_id, group_instance_id, generation_id, self._now_ms())
+
+    def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
+        """LeaveGroup of (member id, instance id) pairs; one code each."""
+        _require_group_id(group_id)
+        entry = self._entries.get(group_id)
+        codes = []
+        for member_id, instance in members:
+            if entry is None:
+                codes.append(ErrorCode.UNKNOWN_MEMBER_ID)
+                continue
+            code, effects = entry.group.leave(member_id, instance, self._now_ms())
+            codes.append(code)
+            self._carry_out(entry, effects)
+        return codes
+
+    # -- offsets -----------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """OffsetCommit; one code per partition. Nothing is acknowledged that is not in the log."""
+        entry = self._entries.get(group_id)
+        if entry is None:
+            if generation_id >= 0:
+                return dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION)
+            entry = self._entry_or_new(group_id)
+        error = entry.group.commit_allowed(
+            member_id, group_instance_id, generation_id, self._now_ms()
+        )
+        if error is not ErrorCode.NONE:
+            return dict.fromkeys(offsets, error)
+        codes = {place: self._check_metadata(offset) for place, offset in offsets.items()}
+        good = {place: offsets[place] for place, code in codes.items() if code is ErrorCode.NONE}
+        if good:
+            try:
+                self._store.write(
+                    group_id,
+                    [(OffsetKey(group_id, *place), offset) for place, offset in good.items()],
+                )
+            except KafkaError as failure:
+                return {**codes, **dict.fromkeys(good, _commit_error(failure.code))}
+            entry.offsets.update(good)
+        return codes
+
+    def _check_metadata(self, offset: CommittedOffset) -> ErrorCode:
+        if len(offset.metadata) > self._limits.offset_metadata_bytes_max:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """The offsets of a group; empty for one that nobody knows (that is not an error)."""
+        entry = self._entries.get(group_id)
+        return entry.offsets if entry is not None else {}
+
+    def delete_offsets(
+        self, group_id: str, places: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """OffsetDelete: of partitions whose topic no member subscribes to."""
+        entry = self._entries.get(group_id)
+        if entry is None or entry.group.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        subscribed = entry.group.subscribed_topics_of(subscribed_topics)
+        if subscribed is None:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        codes = {
+            place: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if place[0] in subscribed else ErrorCode.NONE
+            for place in places
+        }
+        self._drop(entry, [p for p, c in codes.items() if c is ErrorCode.NONE])
+        return codes
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted: its offsets mean nothing to a topic that takes its name later."""
+        for entry in self._entries.values():
+            self._drop(entry, [place for place in entry.offsets if place[0] == topic])
+
+    def _drop(self, entry: _Entry, places: Iterable[TopicPartition]) -> None:
+        known = [place for place in places if place in entry.offsets]
+        if known:
+            group_id = entry.group.group_id
+            self._store.write(group_id, [(OffsetKey(group_id, *place), None) for place in known])
+            for place in known:
+                del entry.offsets[place]
+
+    def expire(self) -> None:
+        """Drop offsets of groups that have been empty for the retention time (KIP-211)."""
+        oldest_ms = self._clock.now_ms() - self._limits.offsets_retention_ms
+        for group_id, entry in list(self._entries.items()):
+            if entry.group.state is not GroupState.EMPTY or entry.group.pending:
+                continue
+            self._drop(
+                entry,
+                [
+                    place
+                    for place, offset in entry.offsets.items()
+                    if max(offset.commit_timestamp_ms, entry.state_timestamp_ms) <= oldest_ms
+                ],
+            )
+            if not entry.offsets and entry.state_timestamp_ms <= oldest_ms:
+                if entry.state_timestamp_ms >= 0:
+                    self._store.write(group_id, [(GroupKey(group_id), None)])
+                self._remove(entry)
+
+    def snapshot(self, group_ids: Iterable[str]) -> list[Change]:
+        """All that a replay must give for these groups."""
+        changes: list[Change] = []
+        for group_id in group_ids:
+            entry = self._entries[group_id]
+            if entry.state_timestamp_ms >= 0:
+                stored = entry.group.stored(entry.state_timestamp_ms)
+                changes.append((GroupKey(group_id), stored))
+            for place, offset in entry.offsets.items():
+                changes.append((OffsetKey(group_id, *place), offset))
+        return changes
+
+    # -- admin -------------------------------------------------------------------------------
+
+    def groups(self) -> list[Group]:
+        """All groups that there are."""
+        return [e.group for e in self._entries.values() if e.group.state is not GroupState.DEAD]
+
+    def group(self, group_id: str) -> Group | None:
+        """One of them."""
+        entry = self._entries.get(group_id)
+        return entry.group if entry is not None else None
+
+    def delete(self, group_id: str) -> ErrorCode:
+        """DeleteGroups of one group, with its offsets."""
+        entry = self._entries.get(group_id)
+        if entry is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if entry.group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        tombstones: list[Change] = [(OffsetKey(group_id, *place), None) for place in entry.offsets]
+        try:
+            self._store.write(group_id, [*tombstones, (GroupKey(group_id), None)])
+        except KafkaError as failure:
+            return _commit_error(failure.code)
+        entry.group.delete()
+        self._remove(entry)
+        return ErrorCode.NONE
+
+    # -- mechanics ---------------------------------------------------------------------------
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic() * 1000.0
+
+    def _entry_or_new(self, group_id: str) -> _Entry:
+        entry = self._entries.get(group_id)
+        if entry is None:
+            group = Group(group_id, self._group_limits, self._now_ms())
+            entry = self._entries[group_id] = _Entry(group)
+        return entry
+
+    def _remove(self, entry: _Entry) -> None:
+        if entry.timer is not None:
+            entry.timer.cancel()
+        del self._entries[entry.group.group_id]
+
+    def _carry_out(self, entry: _Entry, effects: list[Effect]) -> None:
+        queue = deque(effects)
+        while queue:
+            effect = queue.popleft()
+            if isinstance(effect, Answer):
+                effect.deliver()
+            else:
+                queue.extend(self._store_group(entry))
+        self._reschedule(entry)
+
+    def _store_group(self, entry: _Entry) -> list[Effect]:
+        group = entry.group
+        timestamp_ms = self._clock.now_ms()
+        try:
+            self._store.write(
+                group.group_id, [(GroupKey(group.group_id), group.stored(timestamp_ms))]
+            )
+        except KafkaError as failure:
+            _logger.warning("group %s is not stored: %s", group.group_id, failure)
+            return group.store_failed(_commit_error(failure.code), self._now_ms())
+        entry.state_timestamp_ms = timestamp_ms
+        return group.assignment_stored(self._now_ms())
+
+    def _reschedule(self, entry: _Entry) -> None:
+        """Have the group's next deadline seen to; an earlier call than needed only looks again."""
+        deadline_ms = entry.group.next_deadline_ms()
+        if deadline_ms is None:
+            if entry.timer is not None:
+                entry.timer.cancel()
+                entry.timer = None
+            return
+        if entry.timer is not None:
+            if entry.timer_at_ms <= deadline_ms:
+                return
+            entry.timer.cancel()
+        entry.timer_at_ms = deadline_ms
+        entry.timer = self._timers.call_at(deadline_ms / 1000.0, lambda: self._tick(entry))
+
+    def _tick(self, entry: _Entry) -> None:
+        entry.timer = None
+        self._carry_out(entry, entry.group.tick(max(self._now_ms(), entry.timer_at_ms)))
+
+
+def _require_group_id(group_id: str) -> None:
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+
+
+def _commit_error(code: ErrorCode) -> ErrorCode:
+    """What a client is told when the internal topic cannot be written (as Kafka maps it)."""
+    if code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR}:
+        return ErrorCode.NOT_COORDINATOR
+    if code in {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_FETCH_SIZE,
+    }:
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if code in {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code

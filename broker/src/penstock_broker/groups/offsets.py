@@ -1,0 +1,181 @@
+"""The internal topic ``__consumer_offsets``: where commits and generations are kept.
+
+Records as in :mod:`.offset_records`, in the partition that Kafka would choose (Java's hash of the
+group id), so a log written here can be read by Kafka's tools and the other way round.
+
+Nothing compacts this topic yet, so it keeps itself small: when a partition has grown past
+``REWRITE_BYTES`` and holds mostly history, the current state of its groups is appended and
+everything before it deleted. A kill between the two leaves records twice, which a replay does not
+mind: the last one counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from penstock_broker.clock import Clock
+from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.config import BrokerConfig
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.groups.coordinator import Change
+from penstock_broker.groups.members import StoredGroup
+from penstock_broker.groups.offset_records import (
+    CommittedOffset,
+    GroupKey,
+    OffsetKey,
+    RecordError,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+    encode_group_key,
+    encode_group_value,
+    encode_offset_key,
+    encode_offset_value,
+)
+from penstock_broker.replication.partition import Partition
+from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.wire.batch_builder import NewRecord, build_batch
+from penstock_broker.wire.errors import DecodeError
+from penstock_broker.wire.records import Record, iter_batches
+
+_logger = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+READ_BYTES = 4 << 20
+REWRITE_BYTES = 16 << 20
+REWRITE_RECORDS = 500
+"""Records in one batch of a rewrite."""
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode`` of Java, over UTF-16 code units, as an i32."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(data), 2):
+        value = (31 * value + (data[at] << 8 | data[at + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+class OffsetsTopic:
+    """The store of the group coordinator."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        metadata: MetadataStore,
+        replicas: ReplicaManager,
+        create: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._metadata = metadata
+        self._replicas = replicas
+        self._create = create
+        self._count: int | None = None
+
+    def ensure_topic(self) -> None:
+        """Make the topic when the first group asks for it. KafkaError when that fails."""
+        if self.partition_count() == 0:
+            self._create()
+            self._count = None
+
+    def partition_count(self) -> int:
+        """Partitions of the topic; 0 while there is none."""
+        if not self._count:
+            topic = self._metadata.topic(OFFSETS_TOPIC)
+            self._count = len(topic.partitions) if topic is not None else 0
+        return self._count
+
+    def partition_of(self, group_id: str) -> int:
+        """Kafka's choice: abs(hash) modulo the partitions, with Java's idea of abs."""
+        value = java_hash(group_id)
+        return (0 if value == -(1 << 31) else abs(value)) % max(1, self.partition_count())
+
+    def write(self, group_id: str, changes: Iterable[Change]) -> None:
+        """Append one batch; acknowledged by the log or KafkaError."""
+        self.ensure_topic()
+        now_ms = self._clock.now_ms()
+        records = [NewRecord(*_encode(change), now_ms) for change in changes]
+        partition = self._replicas.partition(OFFSETS_TOPIC, self.partition_of(group_id))
+        partition.append(memoryview(build_batch(records)), acks_all=True)
+
+    def replay(self) -> Iterator[Change]:
+        """Everything that is in the topic, partition by partition, in order."""
+        for index in range(self.partition_count()):
+            try:
+                yield from self._replay(self._replicas.partition(OFFSETS_TOPIC, index))
+            except (KafkaError, DecodeError, RecordError) as error:
+                _logger.error("%s-%d cannot be read on: %s", OFFSETS_TOPIC, index, error)
+
+    def _replay(self, partition: Partition) -> Iterator[Change]:
+        offset = partition.log_start_offset
+        while offset < partition.high_watermark:
+            found = partition.fetch(offset, READ_BYTES)
+            if not found.size:
+                return
+            for batch in iter_batches(memoryview(found.read())):
+                for record in batch.records():
+                    change = _decode(record) if record.offset >= offset else None
+                    if change is not None:
+                        yield change
+                offset = batch.next_offset
+
+    def rewrite(
+        self, group_ids: Iterable[str], snapshot: Callable[[list[str]], list[Change]]
+    ) -> int:
+        """Replace the history of large partitions by the state of their groups; how many."""
+        large = [
+            partition
+            for index in range(self.partition_count())
+            if (partition := self._replicas.find(OFFSETS_TOPIC, index)) is not None
+            and partition.is_online
+            and partition.size_bytes > REWRITE_BYTES
+        ]
+        groups: dict[int, list[str]] = {partition.index: [] for partition in large}
+        for group_id in group_ids if large else ():
+            index = self.partition_of(group_id)
+            if index in groups:
+                groups[index].append(group_id)
+        rewritten = 0
+        for partition in large:
+            rewritten += self._rewrite(partition, snapshot(groups[partition.index]))
+        return rewritten
+
+    def _rewrite(self, partition: Partition, changes: list[Change]) -> int:
+        records = [NewRecord(*_encode(change), self._clock.now_ms()) for change in changes]
+        size = sum(len(r.key or b"") + len(r.value or b"") + 80 for r in records)
+        if size > REWRITE_BYTES // 2:
+            return 0  # it is large because it holds much
+        start = partition.high_watermark
+        try:
+            for at in range(0, len(records), REWRITE_RECORDS):
+                batch = build_batch(records[at : at + REWRITE_RECORDS])
+                partition.append(memoryview(batch), acks_all=True)
+            partition.delete_records(start)
+        except KafkaError as error:
+            _logger.warning("%s-%d is not rewritten: %s", OFFSETS_TOPIC, partition.index, error)
+            return 0
+        return 1
+
+
+def _encode(change: Change) -> tuple[bytes, bytes | None]:
+    key, value = change
+    if isinstance(key, OffsetKey):
+        data = encode_offset_value(value) if isinstance(value, CommittedOffset) else None
+        return encode_offset_key(key), data
+    data = encode_group_value(value) if isinstance(value, StoredGroup) else None
+    return encode_group_key(key), data
+
+
+def _decode(record: Record) -> Change | None:
+    if record.key is None:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"record {record.offset} has no key")
+    key = decode_key(record.key)
+    if isinstance(key, OffsetKey):
+        return key, decode_offset_value(record.value) if record.value is not None else None
+    if isinstance(key, GroupKey):
+        return key, decode_group_value(record.value) if record.value is not None else None
+    return None

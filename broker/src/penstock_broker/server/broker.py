@@ -1,0 +1,282 @@
+"""The composition root: builds the broker from its parts, starts it, runs it, stops it.
+
+Order of a start: take the data directory, read the metadata, open and recover the logs, replay
+the groups, listen. Order of a stop: stop listening, answer those who wait, end the connections,
+close the logs (which syncs them and writes the checkpoints).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import penstock_broker.api  # noqa: F401 (registers the APIs)
+from penstock_broker.api.context import Services
+from penstock_broker.api.metadata import MetadataCache
+from penstock_broker.api.registry import api_table
+from penstock_broker.api.topics import TopicAdmin
+from penstock_broker.clock import Clock, SystemClock
+from penstock_broker.cluster.metadata_store import LocalMetadataStore, MetadataError
+from penstock_broker.config import BrokerConfig
+from penstock_broker.errors import KafkaError
+from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
+from penstock_broker.groups.members import GroupLimits
+from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
+from penstock_broker.log.files import Files, OsFiles
+from penstock_broker.log.log import FlushJob
+from penstock_broker.log.manager import DataDirectoryError, LogManager
+from penstock_broker.replication.partition import Partition
+from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.server.dispatch import Dispatcher
+from penstock_broker.server.listener import Listener
+from penstock_broker.server.purgatory import DelayedOperations
+from penstock_broker.server.timers import LoopTimers
+
+_logger = logging.getLogger(__name__)
+
+PRODUCER_EXPIRY_CHECK_MS = 600_000
+GROUPS_REWRITE_CHECK_MS = 60_000
+
+
+class StartError(Exception):
+    """The broker cannot start; ``str()`` says why, for the user."""
+
+
+class Broker:
+    """One broker. Made inside a running event loop, which owns all of its state."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        data_dir: Path,
+        *,
+        clock: Clock | None = None,
+        files: Files | None = None,
+    ) -> None:
+        self.config = config
+        self._loop = asyncio.get_running_loop()
+        self._clock: Clock = clock or SystemClock()
+        self._files: Files = files or OsFiles()
+        self._data_dir = data_dir
+        self._timers = LoopTimers(self._loop, self._clock)
+        self._jobs: list[asyncio.Task[None]] = []
+        self._producer_ids = iter(range(0))
+        self._advertised = ("127.0.0.1", 0)
+        self.logs = LogManager(data_dir, self._clock, self._files)
+
+    # -- start -------------------------------------------------------------------------------
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Start and listen; the address that was bound (port 0 takes a free one). StartError."""
+        try:
+            self.logs.open()
+        except (DataDirectoryError, OSError) as error:
+            raise StartError(f"cannot use data directory {self._data_dir}: {error}") from error
+        try:
+            self._assemble()
+            self.replicas.start()
+            self.groups.load(self.offsets.replay())
+        except (MetadataError, OSError, KafkaError) as error:
+            raise StartError(str(error)) from error
+        # Everything made so far stays: collections need not look at it again.
+        gc.collect()
+        gc.freeze()
+        try:
+            bound = await self.listener.start(host, port)
+        except OSError as error:
+            self.replicas.close()
+            raise StartError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        self._advertised = advertised_address(self.config, bound)
+        self._start_jobs()
+        return bound
+
+    def _assemble(self) -> None:
+        config, clock = self.config, self._clock
+        self.metadata = LocalMetadataStore(
+            self._data_dir / "metadata.json", self._files, clock, config.broker_id
+        )
+        self.replicas = ReplicaManager(config, self.metadata, self.logs)
+        self.purgatory = DelayedOperations(self._timers)
+        self.replicas.advance_listeners.append(self._advanced)
+        self.replicas.removal_listeners.append(self._removed)
+        self.metadata_cache = MetadataCache()
+        self.offsets = OffsetsTopic(
+            config=config,
+            clock=clock,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            create=self._create_offsets_topic,
+        )
+        self.groups = GroupCoordinator(
+            clock=clock,
+            timers=self._timers,
+            store=self.offsets,
+            group_limits=GroupLimits(
+                config.group_initial_rebalance_delay_ms,
+                config.group_min_session_timeout_ms,
+                config.group_max_session_timeout_ms,
+                config.group_max_size,
+            ),
+            limits=CoordinatorLimits(
+                config.offset_metadata_max_bytes, config.offsets_retention_minutes * 60_000
+            ),
+        )
+        self.topics = TopicAdmin(
+            config, self.metadata, self.replicas, on_deleted=self._topic_deleted
+        )
+        self.services = Services(
+            config=config,
+            clock=clock,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            topics=self.topics,
+            metadata_cache=self.metadata_cache,
+            groups=self.groups,
+            offsets=self.offsets,
+            purgatory=self.purgatory,
+            next_producer_id=self._next_producer_id,
+            address_of=lambda: self._advertised,
+        )
+        self.listener = Listener(config, Dispatcher(self.services, api_table()), self._loop)
+
+    def _create_offsets_topic(self) -> None:
+        self.topics.create(
+            OFFSETS_TOPIC,
+            self.config.offsets_topic_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(self.config.offsets_topic_segment_bytes),
+            },
+        )
+
+    def _next_producer_id(self) -> int:
+        """The next id of the block at hand; a block that a kill leaves unused stays unused."""
+        found = next(self._producer_ids, None)
+        if found is None:
+            self._producer_ids = iter(self.metadata.allocate_producer_ids())
+            found = next(self._producer_ids)
+        return found
+
+    # -- what follows from what ----------------------------------------------------------------
+
+    def _advanced(self, partition: Partition, size: int) -> None:
+        self.purgatory.advance((partition.topic, partition.index), size)
+
+    def _removed(self, partition: Partition) -> None:
+        self.purgatory.wake_soon((partition.topic, partition.index))
+
+    def _topic_deleted(self, name: str) -> None:
+        self.metadata_cache.forget(name)
+        try:
+            self.groups.forget_topic(name)
+        except KafkaError as error:
+            _logger.warning("offsets of the deleted topic %s remain: %s", name, error)
+
+    # -- background ----------------------------------------------------------------------------
+
+    def _start_jobs(self) -> None:
+        config = self.config
+        for every_ms, job in (
+            (config.log_flush_scheduler_interval_ms, self._flush),
+            (config.log_flush_offset_checkpoint_interval_ms, self._checkpoint),
+            (config.offsets_retention_check_interval_ms, self._expire_offsets),
+            (PRODUCER_EXPIRY_CHECK_MS, self._expire_producers),
+            (GROUPS_REWRITE_CHECK_MS, self._rewrite_groups),
+        ):
+            if every_ms > 0:
+                self._jobs.append(self._loop.create_task(self._repeat(every_ms / 1000.0, job)))
+
+    async def _repeat(self, seconds: float, job: Callable[[], object]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                result = job()
+                if asyncio.iscoroutine(result):
+                    await result
+            except (OSError, KafkaError) as error:
+                _logger.error("%s: %s", job.__name__.strip("_"), error)
+
+    async def _flush(self) -> None:
+        """Sync in a thread what flush.ms asks for; the loop goes on meanwhile."""
+        jobs = self.logs.flush_jobs()
+        if jobs:
+            done = await self._loop.run_in_executor(None, _run_jobs, jobs)
+            self.logs.flushed(done)
+
+    def _checkpoint(self) -> None:
+        self.logs.checkpoint_recovery_points()
+        self.logs.checkpoint_log_starts()
+
+    def _expire_offsets(self) -> None:
+        self.groups.expire()
+
+    def _expire_producers(self) -> None:
+        self.logs.expire_producers(self.config.producer_id_expiration_ms)
+
+    def _rewrite_groups(self) -> None:
+        self.offsets.rewrite([g.group_id for g in self.groups.groups()], self.groups.snapshot)
+
+    # -- stop ----------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Stop in order; what was acknowledged is on its way to the disk when this returns."""
+        self.listener.stop_accepting()
+        for task in self._jobs:
+            task.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        self._jobs.clear()
+        self.purgatory.complete_all()
+        await asyncio.sleep(0)
+        self.listener.close_all()
+        await asyncio.sleep(0)
+        self.replicas.close()
+
+
+def _run_jobs(jobs: Sequence[FlushJob]) -> list[FlushJob]:
+    """Those that ran. A log whose sync failed takes itself offline at its next own flush."""
+    done = []
+    for job in jobs:
+        try:
+            job.run()
+        except OSError as error:
+            job.log.fail(f"cannot sync: {error}")
+            continue
+        done.append(job)
+    return done
+
+
+def advertised_address(config: BrokerConfig, bound: tuple[str, int]) -> tuple[str, int]:
+    """What clients are told to connect to: the setting, or what the listener is bound to."""
+    for listener in config.advertised_listeners.split(","):
+        if listener.strip():
+            address = urlsplit(listener.strip())
+            if address.hostname and address.port:
+                return address.hostname, address.port
+    host, port = bound
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
+
+
+async def serve(
+    config: BrokerConfig,
+    data_dir: Path,
+    host: str,
+    port: int,
+    *,
+    on_ready: Callable[[str, int], None],
+) -> None:
+    """Run a broker until SIGTERM or SIGINT. StartError."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    broker = Broker(config, data_dir)
+    bound = await broker.start(host, port)
+    on_ready(*bound)
+    await stopping.wait()
+    await broker.stop()

@@ -1,0 +1,225 @@
+"""From a frame to a handler, and from an exception to an error code: once, here.
+
+A route is everything about one (API, version) that can be known beforehand. What a frame can
+cause: an answer, or a closed connection (bytes that do not decode, an API or version that is not
+served: the protocol has no error for those, except for ApiVersions itself). A handler's
+:class:`KafkaError` becomes the answer that carries its code; anything else it raises is a bug of
+ours, logged with its traceback and answered UNKNOWN_SERVER_ERROR.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock_broker.api.api_versions import unsupported_version
+from penstock_broker.api.context import (
+    DEFERRED,
+    UNANSWERED,
+    CloseConnectionError,
+    Encoded,
+    Reply,
+    Services,
+)
+from penstock_broker.api.registry import Api
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.slice import LogSlice
+from penstock_broker.server.connection import Connection
+from penstock_broker.wire.encoder import Encoder
+from penstock_broker.wire.errors import DecodeError
+from penstock_broker.wire.fields import Struct
+from penstock_broker.wire.header import API_VERSIONS_KEY, response_prefix, skip_header_tags
+from penstock_broker.wire.schema import decoder, encoder, is_flexible
+
+_logger = logging.getLogger(__name__)
+
+_HEADER = struct.Struct(">hhih")
+CLIENT_ID_BYTES_MAX = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One (API, version), resolved."""
+
+    api: Api
+    version: int
+    decode: Callable[[memoryview, int], tuple[Any, int]]
+    flexible: bool
+    tagged_response: bool
+
+
+class RequestExchange:
+    """One request, and the place of its answer (see ``api.context.Exchange``)."""
+
+    __slots__ = (
+        "_connection",
+        "_correlation_id",
+        "_on_closed",
+        "_queued",
+        "_route",
+        "client_id",
+        "parts",
+    )
+
+    def __init__(self, connection: Connection, route: Route, correlation_id: int) -> None:
+        self._connection = connection
+        self._route = route
+        self._correlation_id = correlation_id
+        self._on_closed: Callable[[], None] | None = None
+        self._queued = False
+        self.client_id = connection.client_id
+        self.parts: Sequence[bytes | LogSlice] | None = None
+
+    @property
+    def api_version(self) -> int:
+        return self._route.version
+
+    @property
+    def client_host(self) -> str:
+        return self._connection.client_host
+
+    @property
+    def is_closed(self) -> bool:
+        return self._connection.is_closed
+
+    def respond(self, response: Struct) -> None:
+        """Answer a deferred request; nothing happens when the client is gone."""
+        if self._connection.is_closed or self.parts is not None:
+            return
+        self._on_closed = None
+        self.parts = self.frame(response)
+        if self._queued:
+            self._connection.answered()
+
+    def take_place(self) -> None:
+        """The handler is done: send the answer if there is one and it is its turn, else wait."""
+        connection = self._connection
+        if self.parts is not None and not connection.must_queue():
+            connection.send(self.parts)
+        else:
+            self._queued = True
+            connection.expect(self)
+
+    def on_closed(self, callback: Callable[[], None]) -> None:
+        self._on_closed = callback
+
+    def closed(self) -> None:
+        """The connection ended before the answer."""
+        callback, self._on_closed = self._on_closed, None
+        if callback is not None:
+            callback()
+
+    def frame(self, response: Struct | Encoded) -> Sequence[bytes | LogSlice]:
+        """The answer as it goes on the wire: size, header, body."""
+        route = self._route
+        if type(response) is Encoded:
+            parts: list[Any] = list(response.parts)
+        else:
+            parts = _encoder_of(type(response), route.version)(response)
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        prefix = response_prefix(self._correlation_id, size, route.tagged_response)
+        if parts and type(parts[0]) is bytes:
+            parts[0] = prefix + parts[0]
+        else:
+            parts.insert(0, prefix)
+        return parts
+
+
+def _lazy_decoder(cls: type[Struct], version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
+    """Compile on first use: a broker starts in half the time, and most versions are never seen."""
+
+    def decode(frame: memoryview, position: int) -> tuple[Any, int]:
+        return decoder(cls, version)(frame, position)
+
+    return decode
+
+
+_encoders: dict[tuple[type[Any], int], Encoder] = {}
+
+
+def _encoder_of(cls: type[Any], version: int) -> Encoder:
+    found = _encoders.get((cls, version))
+    if found is None:
+        found = _encoders[cls, version] = encoder(cls, version)
+    return found
+
+
+class Dispatcher:
+    """Routes frames to handlers."""
+
+    def __init__(self, services: Services, table: dict[int, Api]) -> None:
+        self._services = services
+        self._table = table
+        self._routes: dict[tuple[int, int], Route] = {}
+        for api in table.values():
+            for version in api.versions:
+                flexible = is_flexible(api.request, version)
+                self._routes[api.key, version] = Route(
+                    api,
+                    version,
+                    _lazy_decoder(api.request, version),
+                    flexible,
+                    flexible and api.key != API_VERSIONS_KEY,
+                )
+
+    def dispatch(self, frame: memoryview, connection: Connection) -> None:
+        """Handle one request, or end its connection."""
+        try:
+            key, version, correlation_id, id_size = _HEADER.unpack_from(frame)
+        except struct.error:
+            raise DecodeError(f"a request of {len(frame)} bytes") from None
+        route = self._routes.get((key, version))
+        if route is None:
+            self._answer_unknown(key, version, correlation_id, connection)
+            return
+        position = 10
+        if id_size == -1:
+            connection.client_id, connection.client_id_raw = None, b""
+        else:
+            position = self._read_client_id(frame, id_size, connection)
+        if route.flexible:
+            position = skip_header_tags(frame, position)
+        request, _end = route.decode(frame, position)
+        exchange = RequestExchange(connection, route, correlation_id)
+        try:
+            reply: Reply = route.api.handle(self._services, exchange, request)
+            if reply is UNANSWERED:
+                return
+            if reply is not DEFERRED:
+                exchange.parts = exchange.frame(reply)  # type: ignore[arg-type]
+        except KafkaError as error:
+            exchange.parts = exchange.frame(route.api.refuse(request, error, version))
+        except CloseConnectionError as error:
+            connection.abort(str(error))
+            return
+        except Exception:
+            _logger.exception("%s v%d failed", route.api.name, version)
+            unknown = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            exchange.parts = exchange.frame(route.api.refuse(request, unknown, version))
+        exchange.take_place()
+
+    def _answer_unknown(
+        self, key: int, version: int, correlation_id: int, connection: Connection
+    ) -> None:
+        """Only ApiVersions has an answer for versions that nobody knows: in the form of v0."""
+        if key != API_VERSIONS_KEY:
+            raise DecodeError(f"API {key} version {version} is not served")
+        exchange = RequestExchange(connection, self._routes[key, 0], correlation_id)
+        exchange.parts = exchange.frame(unsupported_version(self._table))
+        exchange.take_place()
+
+    def _read_client_id(self, frame: memoryview, size: int, connection: Connection) -> int:
+        end = 10 + size
+        if size < 0 or end > len(frame) or size > CLIENT_ID_BYTES_MAX:
+            raise DecodeError(f"client id of {size} bytes")
+        raw = frame[10:end]
+        if raw != connection.client_id_raw:
+            try:
+                connection.client_id = str(raw, "utf-8")
+            except UnicodeDecodeError:
+                raise DecodeError("client id is not UTF-8") from None
+            connection.client_id_raw = bytes(raw)
+        return end

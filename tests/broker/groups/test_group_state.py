@@ -1,0 +1,543 @@
+"""The group state machine, alone: no clock, no network, every rule as a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock_broker.errors import ErrorCode
+from penstock_broker.groups.group_state import PENDING_MEMBERS_MAX, Group
+from penstock_broker.groups.members import (
+    Answer,
+    Effect,
+    GroupLimits,
+    JoinRequest,
+    JoinResult,
+    Store,
+    SyncRequest,
+    SyncResult,
+)
+from penstock_broker.groups.states import ANSWERS, TRANSITIONS, Event, GroupState
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+NONE = ErrorCode.NONE
+
+
+class Room:
+    """A group with a clock in hand; carries out effects as the coordinator does."""
+
+    def __init__(self, *, delay_ms: int = 0, size_max: int = 1_000) -> None:
+        self.group = Group("g", GroupLimits(delay_ms, 6_000, 1_800_000, size_max), 0)
+        self.now = 0.0
+        self.joins: dict[str, list[JoinResult]] = {}
+        self.syncs: dict[str, list[SyncResult]] = {}
+        self.stores = 0
+        self.store_error = NONE
+        self._ids = 0
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        queue = list(effects)
+        while queue:
+            effect = queue.pop(0)
+            if isinstance(effect, Answer):
+                effect.deliver()
+                continue
+            assert isinstance(effect, Store)
+            self.stores += 1
+            if self.store_error is NONE:
+                queue += self.group.assignment_stored(self.now)
+            else:
+                queue += self.group.store_failed(self.store_error, self.now)
+
+    def join(
+        self,
+        label: str,
+        member_id: str = "",
+        *,
+        instance: str | None = None,
+        known: bool = False,
+        protocols: tuple[tuple[str, bytes], ...] = (("range", b"r"), ("roundrobin", b"rr")),
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        skipping: bool = False,
+    ) -> JoinResult | None:
+        """Join; the answer if there already is one. ``known``: needs no id beforehand."""
+        self._ids += 1
+        answers = self.joins.setdefault(label, [])
+        count = len(answers)
+        request = JoinRequest(
+            member_id,
+            instance,
+            f"{label}-{self._ids}",
+            label,
+            "/127.0.0.1",
+            session_ms,
+            rebalance_ms,
+            "consumer",
+            protocols,
+            require_known_member_id=not known,
+            supports_skipping_assignment=skipping,
+        )
+        self.carry_out(self.group.join(request, answers.append, self.now))
+        return answers[-1] if len(answers) > count else None
+
+    def sync(
+        self,
+        label: str,
+        member_id: str,
+        *,
+        generation: int | None = None,
+        assignments: dict[str, bytes] | None = None,
+        instance: str | None = None,
+        protocol: str | None = None,
+    ) -> SyncResult | None:
+        answers = self.syncs.setdefault(label, [])
+        count = len(answers)
+        request = SyncRequest(
+            member_id,
+            instance,
+            self.group.generation_id if generation is None else generation,
+            None,
+            protocol,
+            assignments or {},
+        )
+        self.carry_out(self.group.sync(request, answers.append, self.now))
+        return answers[-1] if len(answers) > count else None
+
+    def sleep(self, ms: float) -> None:
+        """Let time pass, ticking at every deadline on the way."""
+        end = self.now + ms
+        for _ in range(10_000):
+            deadline = self.group.next_deadline_ms()
+            if deadline is None or deadline > end:
+                break
+            self.now = max(self.now, deadline)
+            self.carry_out(self.group.tick(self.now))
+        else:
+            raise AssertionError("the group is never at rest")
+        self.now = end
+
+    def leave(self, member_id: str, instance: str | None = None) -> ErrorCode:
+        code, effects = self.group.leave(member_id, instance, self.now)
+        self.carry_out(effects)
+        return code
+
+    def beat(self, member_id: str, generation: int | None = None) -> ErrorCode:
+        given = self.group.generation_id if generation is None else generation
+        return self.group.heartbeat(member_id, None, given, self.now)
+
+    def stable(self, *labels: str, instances: bool = False) -> list[str]:
+        """Bring ``labels`` into one stable generation; their member ids, the leader first."""
+        for label in labels:
+            self.join(label, known=True, instance=f"i-{label}" if instances else None)
+        if self.group.state is GroupState.COMPLETING and len(labels) > 1:
+            # The first was alone in its generation: it has to come back.
+            first = self.joins[labels[0]][-1].member_id
+            self.join(labels[0], first, instance=f"i-{labels[0]}" if instances else None)
+        for label in labels[:-1]:
+            if self.joins[label][-1].generation_id != self.group.generation_id:
+                self.join(label, self.joins[label][-1].member_id)
+        self.sleep(0)
+        ids = [self.joins[label][-1].member_id for label in labels]
+        assert self.group.state is GroupState.COMPLETING
+        leader = self.group.leader
+        for label, member_id in zip(labels, ids, strict=True):
+            self.sync(
+                label,
+                member_id,
+                assignments={m: m.encode() for m in ids} if member_id == leader else None,
+                instance=f"i-{label}" if instances else None,
+            )
+        assert self.group.state is GroupState.STABLE
+        return ids
+
+
+def together(*labels: str, instances: bool = False) -> tuple[Room, list[str]]:
+    """A room whose members have joined within the initial delay and are stable."""
+    room = Room(delay_ms=1_000)
+    for label in labels:
+        room.join(label, known=True, instance=f"i-{label}" if instances else None)
+    room.sleep(1_000 * (len(labels) + 1))
+    ids = [room.joins[label][-1].member_id for label in labels]
+    for label, member_id in zip(labels, ids, strict=True):
+        room.sync(
+            label,
+            member_id,
+            assignments={m: m.encode() for m in ids} if member_id == room.group.leader else None,
+            instance=f"i-{label}" if instances else None,
+        )
+    assert room.group.state is GroupState.STABLE
+    return room, ids
+
+
+def test_every_state_has_an_answer_for_every_request() -> None:
+    for answers in ANSWERS.values():
+        assert set(answers) == set(GroupState)
+    assert set(TRANSITIONS) == set(GroupState)
+    reachable = {after for row in TRANSITIONS.values() for after in row.values()}
+    assert reachable == set(GroupState)
+
+
+def test_an_event_that_is_not_in_the_table_is_a_bug() -> None:
+    group = Room().group
+    with pytest.raises(RuntimeError, match="cannot happen"):
+        group._move(Event.ASSIGNED)
+
+
+def test_first_join_is_told_to_come_back_with_an_id() -> None:
+    """Pitfall 34, KIP-394: and the id that nobody uses expires."""
+    room = Room()
+    answer = room.join("a")
+    assert answer is not None
+    assert answer.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert answer.member_id in room.group.pending
+    assert room.group.state is GroupState.EMPTY
+    room.sleep(SESSION_MS)
+    assert not room.group.pending
+    assert room.group.next_deadline_ms() is None
+
+
+def test_one_member_joins_syncs_and_is_stable() -> None:
+    room = Room()
+    required = room.join("a")
+    assert required is not None
+    joined = room.join("a", required.member_id)
+    assert joined is not None
+    assert joined.error is NONE
+    assert joined.generation_id == 1
+    assert joined.leader == joined.member_id
+    assert [m.member_id for m in joined.members] == [joined.member_id]
+    assert joined.protocol_name == "range"
+    synced = room.sync("a", joined.member_id, assignments={joined.member_id: b"mine"})
+    assert synced == SyncResult(NONE, "consumer", "range", b"mine")
+    assert room.group.state is GroupState.STABLE
+    assert room.stores == 1
+
+
+def test_the_initial_delay_gathers_members_into_one_generation() -> None:
+    room = Room(delay_ms=3_000)
+    assert room.join("a", known=True) is None
+    room.sleep(2_000)
+    assert room.join("b", known=True) is None
+    room.sleep(2_000)
+    assert room.group.state is GroupState.PREPARING, "b's arrival prolongs the wait"
+    room.sleep(4_000)
+    first, second = room.joins["a"][0], room.joins["b"][0]
+    assert first.generation_id == second.generation_id == 1
+    assert len(first.members) == 2
+    assert second.members == ()
+    assert second.leader == first.member_id
+
+
+def test_followers_wait_for_the_leaders_assignment() -> None:
+    room = Room(delay_ms=1_000)
+    room.join("a", known=True)
+    room.join("b", known=True)
+    room.sleep(3_000)
+    a, b = room.joins["a"][0].member_id, room.joins["b"][0].member_id
+    assert room.sync("b", b) is None
+    leader = room.sync("a", a, assignments={a: b"1", b: b"2"})
+    assert leader is not None
+    assert leader.assignment == b"1"
+    assert room.syncs["b"][0].assignment == b"2"
+
+
+def test_a_failed_write_of_the_assignment_reaches_nobody() -> None:
+    room = Room(delay_ms=1_000)
+    room.join("a", known=True)
+    room.join("b", known=True)
+    room.sleep(3_000)
+    a, b = room.joins["a"][0].member_id, room.joins["b"][0].member_id
+    room.sync("b", b)
+    room.store_error = ErrorCode.NOT_COORDINATOR
+    room.sync("a", a, assignments={a: b"1", b: b"2"})
+    assert [s.error for s in room.syncs["a"] + room.syncs["b"]] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert room.group.state is GroupState.PREPARING
+
+
+def test_a_new_member_makes_the_others_join_again() -> None:
+    room, (a, b) = together("a", "b")
+    assert room.join("c", known=True) is None
+    assert room.group.state is GroupState.PREPARING
+    assert room.beat(a) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert room.join("a", a) is None
+    assert room.join("b", b) is not None, "the last one completes the join"
+    assert room.joins["c"][0].generation_id == 2
+
+
+def test_commits_during_the_join_are_taken_for_the_old_generation() -> None:
+    """Pitfall 37."""
+    room, (a, b) = together("a", "b")
+    room.join("c", known=True)
+    assert room.group.commit_allowed(a, None, 1, room.now) is NONE
+    room.join("a", a)
+    room.join("b", b)
+    assert room.group.state is GroupState.COMPLETING
+    assert room.group.commit_allowed(a, None, 2, room.now) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert room.group.commit_allowed(a, None, 1, room.now) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_simple_commits_are_only_for_empty_groups() -> None:
+    """Pitfall 39."""
+    room = Room()
+    assert room.group.commit_allowed("", None, -1, 0) is NONE
+    room.stable("a")
+    assert room.group.commit_allowed("", None, -1, 0) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_silent_member_expires_and_the_others_rebalance() -> None:
+    room, (a, _b) = together("a", "b")
+    for _ in range(4):
+        room.sleep(SESSION_MS / 4)
+        assert room.beat(a) in {NONE, ErrorCode.REBALANCE_IN_PROGRESS}
+    room.sleep(1)
+    assert list(room.group.members) == [a]
+    assert room.group.state is GroupState.PREPARING
+    assert room.join("a", a) is not None
+    assert room.group.generation_id == 2
+
+
+def test_a_member_that_waits_does_not_expire() -> None:
+    room, (a, _b) = together("a", "b")
+    room.join("a", a, protocols=(("range", b"other"),))
+    assert room.group.state is GroupState.PREPARING
+    room.sleep(SESSION_MS + 1)
+    assert a in room.group.members
+    assert room.joins["a"][-1].generation_id == 2, "b expired, which completed the join"
+
+
+def test_a_leave_during_the_join_completes_it() -> None:
+    """Pitfall 35 (kop#380)."""
+    room, (a, b) = together("a", "b")
+    room.join("a", a, protocols=(("range", b"other"),))
+    assert room.group.state is GroupState.PREPARING
+    assert room.leave(b) is NONE
+    assert room.joins["a"][-1].generation_id == 2
+    assert room.group.state is GroupState.COMPLETING
+
+
+def test_the_last_member_expiring_beside_a_pending_one_empties_the_group() -> None:
+    """Pitfall 35 (redpanda#25270)."""
+    room = Room()
+    room.stable("a")
+    room.join("p")
+    room.sleep(SESSION_MS + 1)
+    assert room.group.state is GroupState.EMPTY
+    assert room.group.protocol_name is None
+    assert room.group.next_deadline_ms() is None
+
+
+def test_a_member_that_never_syncs_is_removed() -> None:
+    room = Room(delay_ms=1_000)
+    room.join("a", known=True, rebalance_ms=5_000)
+    room.join("b", known=True, rebalance_ms=5_000)
+    room.sleep(3_000)
+    a, b = room.joins["a"][0].member_id, room.joins["b"][0].member_id
+    room.sync("a", a, assignments={a: b"", b: b""})
+    for _ in range(6):
+        room.sleep(1_000)
+        room.beat(a)
+        room.beat(b)
+    assert b not in room.group.members
+    assert room.beat(b) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_lost_join_answer_is_given_again() -> None:
+    room = Room(delay_ms=1_000)
+    room.join("a", known=True)
+    room.join("b", known=True)
+    room.sleep(3_000)
+    b = room.joins["b"][0].member_id
+    again = room.join("b", b)
+    assert again is not None
+    assert again.generation_id == 1
+    assert room.group.state is GroupState.COMPLETING
+
+
+def test_a_join_on_a_second_connection_answers_the_first() -> None:
+    room, (a, _b) = together("a", "b")
+    room.join("a", a, protocols=(("range", b"x"),))
+    room.join("a", a, protocols=(("range", b"x"),))
+    assert room.joins["a"][-1].error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_the_leader_joining_again_rebalances_even_unchanged() -> None:
+    room, (a, b) = together("a", "b")
+    assert room.join("b", b) is not None, "a follower is told the generation"
+    assert room.group.state is GroupState.STABLE
+    assert room.join("a", a) is None
+    assert room.group.state is GroupState.PREPARING
+
+
+def test_protocol_is_the_one_that_most_members_put_first() -> None:
+    room = Room(delay_ms=1_000)
+    room.join("a", known=True, protocols=(("x", b""), ("y", b""), ("z", b"")))
+    room.join("b", known=True, protocols=(("y", b""), ("x", b"")))
+    room.join("c", known=True, protocols=(("z", b""), ("y", b""), ("x", b"")))
+    room.sleep(5_000)
+    assert room.group.protocol_name == "y", "z is not common; c's vote goes to y"
+
+
+def test_a_member_without_a_common_protocol_is_refused() -> None:
+    room, _ = together("a", "b")
+    refused = room.join("c", known=True, protocols=(("sticky", b""),))
+    assert refused is not None
+    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert room.group.state is GroupState.STABLE
+    nothing = room.join("d", known=True, protocols=())
+    assert nothing is not None
+    assert nothing.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
+def test_session_timeouts_have_bounds(session_ms: int) -> None:
+    refused = Room().join("a", known=True, session_ms=session_ms)
+    assert refused is not None
+    assert refused.error is ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+def test_groups_and_ids_handed_out_have_bounds() -> None:
+    room = Room(size_max=1)
+    room.stable("a")
+    refused = room.join("b", known=True)
+    assert refused is not None
+    assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    crowd = Room()
+    for number in range(PENDING_MEMBERS_MAX):
+        crowd.join(str(number))
+    over = crowd.join("over")
+    assert over is not None
+    assert over.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_wrong_generations_and_strangers() -> None:
+    room, (a, _b) = together("a", "b")
+    assert room.beat(a, 7) is ErrorCode.ILLEGAL_GENERATION
+    assert room.beat("stranger") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert room.leave("stranger") is ErrorCode.UNKNOWN_MEMBER_ID
+    stranger = room.join("s", "stranger")
+    assert stranger is not None
+    assert stranger.error is ErrorCode.UNKNOWN_MEMBER_ID
+    wrong = room.sync("a", a, protocol="sticky")
+    assert wrong is not None
+    assert wrong.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_deleting_needs_an_empty_group() -> None:
+    room = Room()
+    (a,) = room.stable("a")
+    assert room.group.delete() is ErrorCode.NON_EMPTY_GROUP
+    room.leave(a)
+    assert room.group.state is GroupState.EMPTY
+    assert room.group.delete() is NONE
+    assert room.group.state is GroupState.DEAD
+    dead = room.join("b", known=True)
+    assert dead is not None
+    assert dead.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class TestStaticMembers:
+    """Pitfall 36, KIP-345."""
+
+    def test_a_restart_keeps_the_place_without_a_rebalance(self) -> None:
+        room, (a, b) = together("a", "b", instances=True)
+        back = room.join("b", instance="i-b")
+        assert back is not None
+        assert back.error is NONE
+        assert back.member_id != b
+        assert back.generation_id == 1
+        assert room.group.state is GroupState.STABLE
+        synced = room.sync("b", back.member_id, instance="i-b")
+        assert synced is not None
+        assert synced.assignment == b.encode()
+        assert set(room.group.members) == {a, back.member_id}
+
+    def test_the_old_incarnation_is_fenced(self) -> None:
+        room, (_a, b) = together("a", "b", instances=True)
+        room.join("b", instance="i-b")
+        group = room.group
+        assert group.heartbeat(b, "i-b", 1, room.now) is ErrorCode.FENCED_INSTANCE_ID
+        assert group.commit_allowed(b, "i-b", 1, room.now) is ErrorCode.FENCED_INSTANCE_ID
+        assert room.leave(b, "i-b") is ErrorCode.FENCED_INSTANCE_ID
+
+    def test_a_restarted_leader_is_not_told_that_it_leads(self) -> None:
+        room, (a, _b) = together("a", "b", instances=True)
+        back = room.join("a", instance="i-a")
+        assert back is not None
+        assert back.leader == a
+        assert back.members == ()
+        assert room.group.leader == back.member_id
+
+    def test_a_restarted_leader_may_skip_the_assignment(self) -> None:
+        """KIP-814."""
+        room, _ = together("a", "b", instances=True)
+        back = room.join("a", instance="i-a", skipping=True)
+        assert back is not None
+        assert back.leader == back.member_id
+        assert back.skip_assignment
+        assert len(back.members) == 2
+
+    def test_a_restart_with_another_subscription_keeps_the_protocol_and_stays(self) -> None:
+        room, _ = together("a", "b", instances=True)
+        back = room.join("b", instance="i-b", protocols=(("range", b"new"),), session_ms=20_000)
+        assert back is not None
+        assert room.group.members[back.member_id].session_timeout_ms == 20_000, "KAFKA-14009"
+
+    def test_a_restart_while_the_leader_assigns_rebalances(self) -> None:
+        """KAFKA-9801."""
+        room = Room(delay_ms=1_000)
+        room.join("a", known=True, instance="i-a")
+        room.join("b", known=True, instance="i-b")
+        room.sleep(3_000)
+        b = room.joins["b"][0].member_id
+        room.sync("b", b, instance="i-b")
+        assert room.join("b", instance="i-b") is None
+        assert room.syncs["b"][0].error is ErrorCode.FENCED_INSTANCE_ID
+        assert room.group.state is GroupState.PREPARING
+
+    def test_the_rebalance_timeout_does_not_remove_them(self) -> None:
+        """KAFKA-8220: only the session does."""
+        room = Room(delay_ms=1_000)
+        room.join("a", known=True, instance="i-a", session_ms=600_000, rebalance_ms=5_000)
+        room.join("b", known=True, instance="i-b", session_ms=600_000, rebalance_ms=5_000)
+        room.sleep(3_000)
+        a, b = (room.joins[x][0].member_id for x in "ab")
+        room.sync("b", b, instance="i-b")
+        room.sync("a", a, instance="i-a", assignments={a: b"", b: b""})
+        room.join(
+            "a", a, instance="i-a", protocols=(("range", b"new"),), session_ms=600_000, rebalance_ms=5_000
+        )
+        room.sleep(5_000)
+        assert room.joins["a"][-1].generation_id == 2
+        assert b in room.group.members
+
+    def test_an_admin_removes_them_by_instance(self) -> None:
+        room, (a, _b) = together("a", "b", instances=True)
+        assert room.leave("", "i-b") is NONE
+        assert list(room.group.members) == [a]
+        assert room.leave("", "i-b") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_restored_group_goes_on_with_fresh_sessions() -> None:
+    room, (a, b) = together("a", "b", instances=True)
+    stored = room.group.stored(123)
+    other = Group("g", GroupLimits(), 0)
+    other.restore(stored, 50.0)
+    assert other.state is GroupState.STABLE
+    assert other.generation_id == 1
+    assert other.heartbeat(a, "i-a", 1, 60.0) is NONE
+    assert other.static_ids == {"i-a": a, "i-b": b}
+    assert other.next_deadline_ms() == 50.0 + SESSION_MS
+
+
+def test_waiters_are_called_by_effects_only() -> None:
+    """Rule: the machine itself calls nothing; the caller decides when."""
+    called: list[JoinResult] = []
+    group = Group("g", GroupLimits(0), 0)
+    waiter: Callable[[JoinResult], None] = called.append
+    request = JoinRequest("", None, "a-1", "a", "/h", 10_000, 10_000, "consumer", (("r", b""),))
+    effects = group.join(request, waiter, 0)
+    assert not called
+    assert len(effects) == 1
