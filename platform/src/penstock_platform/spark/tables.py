@@ -88,6 +88,28 @@ def base_snapshot(spark: SparkSession, table: LakeTable) -> int | None:
     return found
 
 
+def add_missing_columns(spark: SparkSession, table: LakeTable) -> None:
+    """Give the table the columns that its declaration has got since it was created."""
+    present = {name.lower() for name in spark.table(table.name).columns}
+    missing = [(n, kind) for n, kind in table.columns if n.lower() not in present]
+    if missing:
+        columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in missing)
+        spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS ({columns})").collect()
+
+
+def snapshot_of_attempt(spark: SparkSession, table: LakeTable, attempt_id: str) -> int | None:
+    """The snapshot that carries this attempt id. Connect does not return it from a write."""
+    rows = (
+        spark.table(f"{table.name}.snapshots")
+        .where(sf.col("summary")["penstock.attempt"] == attempt_id)
+        .orderBy(sf.col("committed_at").desc())
+        .select("snapshot_id")
+        .limit(1)
+        .collect()
+    )
+    return int(rows[0][0]) if rows else None
+
+
 def overwrite_window(
     rows: DataFrame,
     table: LakeTable,

@@ -1,0 +1,225 @@
+"""Land and parse a window: interrupt what still runs, run the Spark job, receipt, group offsets.
+
+Every step can be killed between any two instructions and run again. What a second run finds and
+does, step by step (``at`` is told the names in quotes):
+
+1. Interrupt. A killed run's operation goes on in the Connect server; it is interrupted by its tag.
+   One that commits in that very moment commits before the base is taken, or is refused by the
+   fence, or refuses this one, which then takes a fresh base.
+2. "planned": base snapshot taken, nothing written. A second run starts over.
+3. "writing": data files without a commit are orphans: no reader sees them, an age-based sweep
+   removes them. A second run writes its own.
+4. "committed": the rows are in, no receipt says so. A second run replaces them by the same rows
+   under its own attempt id and writes the receipt for that; the first commit's never comes.
+5. "receipted": the window counts as landed. A second run lands it again: same rows, a further
+   receipt, which is the one that counts from then on.
+6. "reported": the group's offsets tell Kafka tools how far the table is. They never go back: a
+   window landed again later leaves them where they are. A run killed before this leaves them one
+   window behind until the next window's landing.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from penstock_platform.domain.clock import to_iso
+from penstock_platform.domain.contract import Contract
+from penstock_platform.domain.ranges import OffsetRange, count
+from penstock_platform.domain.receipts import Receipt
+from penstock_platform.domain.reconcile import retained_away
+from penstock_platform.domain.topics import bronze_table, consumer_group
+from penstock_platform.domain.windows import Window
+from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.resources.lake import LakeSnapshot
+from penstock_platform.spark.java_client import java_properties
+
+if TYPE_CHECKING:
+    from penstock_platform.resources.connections import Connections
+    from penstock_platform.spark.landing import LandingResult
+    from penstock_platform.spark.silver import ParseResult
+
+CODE_VERSION = version("penstock-platform")
+Step = Callable[[str], None]
+
+
+class LostLandingError(RuntimeError):
+    """The job ended well and its commit is not in the table: someone has expired or undone it."""
+
+
+class RecreatedTopicError(RuntimeError):
+    """The broker's topic is another one than the window's: its offsets mean other records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A landed window: its receipt, and what the job counted. ``recovered``: offsets that the
+    broker has deleted, whose rows were carried over from the lake."""
+
+    receipt: Receipt
+    result: LandingResult
+    snapshot: LakeSnapshot
+    recovered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A parsed window: the receipts of silver and quarantine, and what the job counted."""
+
+    silver: Receipt
+    quarantine: Receipt
+    result: ParseResult
+
+
+def land_window(penstock: Connections, window: Window, at: Step = lambda _step: None) -> Landed:
+    """Land one frozen window in bronze and write its receipt.
+
+    Raises RecreatedTopicError, ClusterError, SparkUnavailableError, LandingError,
+    LostLandingError; nothing that was landed before is lost by any of them.
+    """
+    from penstock_platform.spark.landing import LandingJob, land_bronze  # noqa: PLC0415
+
+    _refuse_another_topic(penstock, window)
+    starts = {p: o.log_start for p, o in penstock.kafka.offsets(window.topic).items()}
+    gone = retained_away(window, starts)
+    table = bronze_table(window.topic)
+    tag = operation_tag(window, "bronze")
+    penstock.spark.interrupt(tag)
+    job = LandingJob(
+        bootstrap_servers=penstock.settings.bootstrap_servers,
+        attempt_id=uuid.uuid4().hex,
+        kafka_properties=java_properties(penstock.settings.kafka.properties),
+        gone=gone,
+        recover_from=_older_states(penstock, table, window) if gone else (),
+        at=at,
+    )
+    started = time.monotonic()
+    with penstock.spark.tagged(tag) as spark:
+        result = land_bronze(spark, window, job)
+    at("committed")
+    snapshot = _commit_of(penstock, table, window, result.attempt_id)
+    recovered = _recovered(result.rows, window, gone)
+    receipt = penstock.windows.add_receipt(
+        Receipt.of(
+            window,
+            table=table,
+            attempt_id=result.attempt_id,
+            snapshot_id=snapshot.snapshot_id,
+            rows=result.rows,
+            size_bytes=snapshot.added_bytes,
+            seconds=round(time.monotonic() - started, 3),
+            landed_at=to_iso(penstock.clock.now()),
+            code_version=CODE_VERSION,
+            digest=result.digest,
+            counts={"record_bytes": result.record_bytes, "recovered": recovered},
+        )
+    )
+    at("receipted")
+    report_progress(penstock, window)
+    at("reported")
+    return Landed(receipt, result, snapshot, recovered)
+
+
+def parse_window(
+    penstock: Connections, window: Window, contract: Contract, at: Step = lambda _step: None
+) -> Parsed:
+    """Parse a landed window into silver and quarantine and write both receipts.
+
+    Reads bronze as it is now; whether that is proven is the caller's to ask. Raises
+    LostLandingError when nothing was landed, SparkUnavailableError, LandingError.
+    """
+    from penstock_platform.spark.silver import ParseJob, parse_silver  # noqa: PLC0415
+
+    bronze = penstock.lake.current_snapshot(bronze_table(window.topic))
+    if bronze is None:
+        raise LostLandingError(
+            f"window {window.window} of {window.topic} is to be parsed, and "
+            f"{bronze_table(window.topic)} has no rows at all; land it first"
+        )
+    tag = operation_tag(window, "silver")
+    penstock.spark.interrupt(tag)
+    job = ParseJob(attempt_id=uuid.uuid4().hex, bronze_snapshot=bronze.snapshot_id, at=at)
+    with penstock.spark.tagged(tag) as spark:
+        result = parse_silver(spark, window, contract, job)
+    at("committed")
+    silver, quarantine = (
+        penstock.windows.add_receipt(
+            Receipt.of(
+                window,
+                table=table,
+                attempt_id=result.attempt_id,
+                snapshot_id=(
+                    found := _commit_of(penstock, table, window, result.attempt_id)
+                ).snapshot_id,
+                rows=rows,
+                size_bytes=found.added_bytes,
+                seconds=round(result.seconds, 3),
+                landed_at=to_iso(penstock.clock.now()),
+                code_version=CODE_VERSION,
+                counts={"landed": result.landed},
+            )
+        )
+        for table, rows in (
+            (result.silver, result.parsed),
+            (result.quarantine, result.quarantined),
+        )
+    )
+    at("receipted")
+    return Parsed(silver, quarantine, result)
+
+
+def report_progress(penstock: Connections, window: Window) -> bool:
+    """Commit the window's ends to the table's consumer group, where they are ahead of it.
+
+    A convenience for Kafka's tools and no part of any proof, so a coordinator that does not answer
+    fails no landing; returns whether the group now says so.
+    """
+    group = consumer_group(window.topic)
+    try:
+        known = penstock.kafka.group_offsets(group, window.topic)
+        ahead = {p.p: p.end for p in window.partitions if p.end > known.get(p.p, -1)}
+        penstock.kafka.commit_group(group, window.topic, ahead)
+    except ClusterError:
+        return False
+    return True
+
+
+def operation_tag(window: Window, work: str) -> str:
+    """The tag under which a window's work runs in Spark: ``penstock/<work>/<window id>``."""
+    return f"penstock/{work}/{window.window_id}"
+
+
+def _refuse_another_topic(penstock: Connections, window: Window) -> None:
+    found = penstock.kafka.ref(window.topic)
+    if found != window.ref:
+        raise RecreatedTopicError(
+            f"window {window.window_id} belongs to topic {window.topic} with id "
+            f"{window.topic_id} of cluster {window.cluster_id}; the broker at "
+            f"{penstock.settings.bootstrap_servers} has {found.topic_id} of {found.cluster_id}. "
+            "Its offsets are other records; nothing was landed"
+        )
+
+
+def _older_states(penstock: Connections, table: str, window: Window) -> tuple[int, ...]:
+    """Snapshots that the window was once landed in, newest first, as far as they are kept."""
+    return tuple(s.snapshot_id for s in penstock.lake.snapshots_with(table, window.window_id))
+
+
+def _commit_of(penstock: Connections, table: str, window: Window, attempt_id: str) -> LakeSnapshot:
+    snapshot = penstock.lake.snapshot_of_attempt(table, attempt_id)
+    if snapshot is None:
+        raise LostLandingError(
+            f"window {window.window} of {window.topic}: the job committed attempt {attempt_id} to "
+            f"{table}, and the table's history does not hold it. Run it again: penstock window "
+            f"rerun {window.topic} {window.window}"
+        )
+    return snapshot
+
+
+def _recovered(rows: int, window: Window, gone: Sequence[OffsetRange]) -> int:
+    lost = count(gone)
+    return max(0, rows - (window.record_count - lost)) if lost else 0

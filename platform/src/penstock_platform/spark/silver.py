@@ -1,0 +1,170 @@
+"""Parse the bronze rows of one window by the topic's contract into silver and quarantine.
+
+Both tables are a pure function of one bronze snapshot and the contract; each is overwritten for
+the window in one fenced commit, silver first. Quarantine then takes exactly the landed rows that
+this attempt did not put into silver, found by coordinates in silver's own snapshot, so a row can
+fall neither between the two nor into both. A run after a crash between them writes both again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+from penstock_platform.domain.contract import Contract
+from penstock_platform.domain.topics import bronze_table, quarantine_table, silver_table
+from penstock_platform.domain.windows import Window
+from penstock_platform.spark.contract_parser import parse_values
+from penstock_platform.spark.landing import (
+    TRIES_MAX,
+    LandingError,
+    first_line,
+    snapshot_properties,
+)
+from penstock_platform.spark.tables import (
+    QUARANTINE_COLUMNS,
+    LakeTable,
+    add_missing_columns,
+    base_snapshot,
+    commit_refused,
+    overwrite_window,
+    snapshot_of_attempt,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParseJob:
+    """``bronze_snapshot``: the snapshot of the bronze table that is parsed."""
+
+    attempt_id: str
+    bronze_snapshot: int
+    at: Callable[[str], None] = lambda _step: None
+
+
+@dataclass(frozen=True, slots=True)
+class ParseResult:
+    """Rows that were read from bronze, and where they went."""
+
+    silver: str
+    quarantine: str
+    attempt_id: str
+    landed: int
+    parsed: int
+    quarantined: int
+    seconds: float
+
+
+def parse_silver(
+    spark: SparkSession, window: Window, contract: Contract, job: ParseJob
+) -> ParseResult:
+    """Replace the window's rows in silver and quarantine.
+
+    Raises LandingError: the bronze snapshot is gone, a column of the table has another type than
+    the contract's, a commit was refused ``TRIES_MAX`` times.
+    """
+    started = time.monotonic()
+    for attempt in range(1, TRIES_MAX + 1):
+        try:
+            landed, parsed = _attempt(spark, window, contract, job)
+        except PySparkException as error:
+            if commit_refused(error) and attempt < TRIES_MAX:
+                continue
+            raise LandingError(
+                f"window {window.window} of {window.topic} ({window.window_id}) was not parsed "
+                f"into {silver_table(window.topic)} at try {attempt}: {first_line(error)}"
+            ) from error
+        return ParseResult(
+            silver=silver_table(window.topic),
+            quarantine=quarantine_table(window.topic),
+            attempt_id=job.attempt_id,
+            landed=landed,
+            parsed=parsed,
+            quarantined=landed - parsed,
+            seconds=time.monotonic() - started,
+        )
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def landed_rows(spark: SparkSession, window: Window, bronze_snapshot: int) -> DataFrame:
+    """The window's bronze rows as of a snapshot: coordinates and value, silver's names."""
+    return (
+        spark.read.option("snapshot-id", str(bronze_snapshot))
+        .table(bronze_table(window.topic))
+        .where(sf.col("window_id") == window.window_id)
+        .select(
+            sf.col("window_id"),
+            sf.col("partition").alias("_partition"),
+            sf.col("offset").alias("_offset"),
+            sf.col("timestamp").alias("_timestamp"),
+            sf.col("value"),
+        )
+    )
+
+
+def _attempt(
+    spark: SparkSession, window: Window, contract: Contract, job: ParseJob
+) -> tuple[int, int]:
+    silver = LakeTable(silver_table(window.topic), contract.silver_columns)
+    quarantine = LakeTable(quarantine_table(window.topic), QUARANTINE_COLUMNS)
+    silver_base = base_snapshot(spark, silver)
+    add_missing_columns(spark, silver)
+    quarantine_base = base_snapshot(spark, quarantine)
+    properties = {
+        **snapshot_properties(window, job.attempt_id),
+        "penstock.bronze-snapshot": str(job.bronze_snapshot),
+    }
+    job.at("planned")
+    rows = landed_rows(spark, window, job.bronze_snapshot)
+    seen = Observation()
+    parsed = parse_values(rows, contract)
+    good = sf.col(parsed.reason).isNull()
+    kept = parsed.rows.observe(
+        seen,
+        sf.count(sf.lit(1)).alias("landed"),
+        sf.count(sf.when(good, sf.lit(1))).alias("parsed"),
+    ).where(good)
+    columns = [sf.col(f"`{name}`") for name, _ in contract.silver_columns]
+    job.at("writing")
+    overwrite_window(kept.select(*columns), silver, window.window_id, silver_base, properties)
+    landed, well = int(seen.get["landed"] or 0), int(seen.get["parsed"] or 0)
+    job.at("silver")
+    rest = _quarantined(spark, silver, contract, rows, job.attempt_id, nothing=landed == well)
+    overwrite_window(rest, quarantine, window.window_id, quarantine_base, properties)
+    job.at("quarantine")
+    return landed, well
+
+
+def _quarantined(
+    spark: SparkSession,
+    silver: LakeTable,
+    contract: Contract,
+    rows: DataFrame,
+    attempt_id: str,
+    *,
+    nothing: bool,
+) -> DataFrame:
+    """The rows that this attempt's silver commit does not hold, each with its reason."""
+    if nothing:
+        rest = rows.limit(0).withColumn("reason", sf.lit(""))
+    else:
+        snapshot = snapshot_of_attempt(spark, silver, attempt_id)
+        held = (
+            spark.read.option("snapshot-id", str(snapshot))
+            .table(silver.name)
+            .select("window_id", "_partition", "_offset")
+        )
+        left = rows.join(held, ["window_id", "_partition", "_offset"], "left_anti")
+        rest = parse_values(left, contract).rows
+    return rest.select(
+        sf.col("window_id"),
+        sf.col("_partition").alias("partition"),
+        sf.col("_offset").alias("offset"),
+        sf.col("_timestamp").alias("timestamp"),
+        sf.coalesce(sf.col("reason"), sf.lit("does not keep the contract")).alias("reason"),
+        sf.col("value"),
+    ).coalesce(1)
