@@ -1,16 +1,21 @@
-"""DescribeCluster (60), version 0: the cluster's id, brokers and controller.
+"""DescribeCluster (60), versions 0-1: the cluster's id, brokers and controller.
 
 Behaviour:
 * One broker, which is the controller. Authorized operations are unknown without an authorizer.
+
+Version notes:
+* v1: asks for brokers or controllers (KIP-919); only brokers are known to a client's listener,
+  anything else is UNSUPPORTED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations
 
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
-from penstock_broker.errors import KafkaError
+from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.messages.describe_cluster import (
     API_KEY,
+    ENDPOINT_BROKERS,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -27,6 +32,8 @@ def refuse(
 def describe_cluster(
     services: Services, exchange: Exchange, request: DescribeClusterRequest
 ) -> Reply:
+    if request.endpoint_type != ENDPOINT_BROKERS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
     host, port = services.address_of()
     broker_id = services.config.broker_id
     return DescribeClusterResponse(
