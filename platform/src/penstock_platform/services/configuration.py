@@ -9,6 +9,7 @@ import yaml
 
 from penstock_platform.services import layout
 from penstock_platform.services.catalogue import LOCATION_NAME, SPARK_JVM, Service
+from penstock_platform.services.errors import ServiceError
 from penstock_platform.settings import Settings
 from penstock_platform.spark.session import properties_text, spark_conf
 
@@ -75,10 +76,16 @@ def _section(name: str, values: Mapping[str, str]) -> str:
 
 
 def _environment(variables: Mapping[str, str]) -> str:
+    """Supervisord's own quoting: either kind of quotes around, and no way to escape one."""
     pairs = []
     for name, value in sorted(variables.items()):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        pairs.append(f'{name}="{escaped}"')
+        quote = "'" if '"' in value else '"'
+        if quote in value or "\n" in value:
+            raise ServiceError(
+                f"{name} cannot be handed to the services: its value holds both kinds of quotes "
+                "or a line break"
+            )
+        pairs.append(f"{name}={quote}{value}{quote}")
     return ",".join(pairs)
 
 
