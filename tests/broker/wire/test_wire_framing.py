@@ -81,6 +81,14 @@ def test_a_frame_stays_while_more_arrives() -> None:
     assert drain(reader) == [b"b" * 10, b"c" * 50, b"d" * 50, b"e" * 50]
 
 
+def test_there_is_room_for_the_rest_of_a_frame_that_has_begun() -> None:
+    """Else the last bytes of a buffer would be filled by ever smaller reads."""
+    reader = FrameReader(FRAME_MAX, capacity=64)
+    reader.feed(framed(b"a" * 40) + framed(b"b" * 30)[:10])
+    assert drain(reader) == [b"a" * 40]
+    assert len(reader.get_buffer()) >= 24
+
+
 def test_a_frame_is_writable_memory_of_the_buffer() -> None:
     reader = FrameReader(FRAME_MAX)
     reader.feed(framed(b"patch me"))

@@ -23,6 +23,8 @@ from penstock_broker.wire.fields import ArrayOf, Field, Kind, Struct
 from penstock_broker.wire.messages.api_versions import ApiVersionsResponse
 from penstock_broker.wire.schema import decode, encode
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning")
+
 QUICK = settings(
     max_examples=25,
     deadline=None,

@@ -276,6 +276,7 @@ def test_a_count_that_lies(count: int) -> None:
         write_varint(7) + b"\0\0\0\x01\x01" + write_varint(2**30) + b"\0",
         write_varint(8) + b"\0\0\0\x01\x01\x02\x01\x01",
         write_varint(10) + b"\0\0\0\x01\x01\x02\x04\xc3\x28\x01",
+        write_varint(15) + b"\0" + b"\xff" * 9 + b"\x7f" + b"\0\x01\x01\0",
     ],
 )
 def test_hostile_records(body: bytes) -> None:
@@ -331,6 +332,11 @@ def test_snappy_sizes_that_lie() -> None:
     for rest in (b"\0\0", b"\0\0\0\x09abc", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff"):
         with pytest.raises(DecodeError):
             decompress(Codec.SNAPPY, framed + rest)
+
+
+def test_a_snappy_size_beyond_its_best_ratio_is_not_believed() -> None:
+    with pytest.raises(DecodeError, match="announced size"):
+        decompress(Codec.SNAPPY, b"\x80\x80\x40" + b"\0" * 5)
 
 
 def test_both_forms_of_snappy_are_read() -> None:

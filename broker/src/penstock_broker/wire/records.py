@@ -261,6 +261,9 @@ def _varint(payload: bytes, position: int, bits_max: int) -> tuple[int, int]:
     """A zigzag varint of at most `bits_max` bits."""
     value = shift = 0
     try:
+        byte = payload[position]
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position + 1
         while True:
             byte = payload[position]
             position += 1
