@@ -2,10 +2,9 @@
 
 Two sides, on purpose:
 
-* **The delivery path** runs in the application's threads, once per record, and does nothing but
-  atomic operations: take a number from an iterator, append one tuple to a list. No lock (one costs
-  more than all the rest of it), and an exception that a signal handler throws between any two
-  instructions loses no acknowledgement.
+* **The delivery path** runs in the application's threads, once per record: take a number from an
+  iterator, later append one tuple to a list, both atomic. No lock, and an exception that a signal
+  handler throws between any two instructions loses no acknowledgement.
 * **The accounting** (``drain``, ``take``) has one owner, the session's reporter thread, and works
   in bulk.
 
@@ -25,7 +24,19 @@ from collections.abc import Callable
 from operator import length_hint
 from typing import Protocol
 
-from penstock_client.audit import DIGEST_MODULUS, Claim, FailedRecords, Latency, TopicAccount
+import xxhash
+
+from penstock_client.audit import (
+    DIGEST_FALSE,
+    DIGEST_LONG,
+    DIGEST_MODULUS,
+    DIGEST_SEED,
+    DIGEST_TRUE,
+    Claim,
+    FailedRecords,
+    Latency,
+    TopicAccount,
+)
 from penstock_client.ranges import Ranges, gaps, merge, ranges_of, total
 
 # About as many records at most in one claim: a digest that differs then points to few records,
@@ -33,10 +44,15 @@ from penstock_client.ranges import Ranges, gaps, merge, ranges_of, total
 CLAIM_RECORDS = 8192
 DRAIN_CHUNK = 8192
 SEQUENCES_UNFOLDED = 65_536
-LATENCY_SAMPLES = 10_000
+SAMPLES_MAX = 2048
 SEQUENCES_MAX = 2**62
 
 ABANDONED = "_ABANDONED"
+
+# lane, sequence, digest, bytes of key and value, partition, offset
+Ack = tuple["Lane", int, int, int, int, int]
+# lane, sequence, error's name
+Failure = tuple["Lane", int, str]
 
 
 class DeliveryError(Protocol):
@@ -50,19 +66,26 @@ class DeliveredMessage(Protocol):
 
     def offset(self) -> int | None: ...
     def partition(self) -> int | None: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
     def latency(self) -> float | None: ...
 
 
 class Lane:
     """One topic's part of the ledger."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, acks: list[Ack], failures: list[Failure]) -> None:
         self.topic = topic
         # An iterator over a range: next() is atomic, and what it has left can be asked.
         self._remaining = iter(range(SEQUENCES_MAX))
         self.take_sequence: Callable[[], int] = self._remaining.__next__
         self.returned: list[int] = []  # sequences of refused records, to be used again
-        self.latencies: list[float] = []  # seconds
+        # Timestamp in ms and latency in seconds, where ``offset & sample_mask`` is zero: of all
+        # records, until there are many.
+        self.samples: list[tuple[int, float]] = []
+        self.sample_mask = 0
+        self.delivered = self._make_delivered(acks.append, failures.append)
         self.sequences: list[int] = []  # acknowledged, not yet folded into ranges
         self.failures: list[tuple[int, str]] = []
         self._acknowledged: Ranges = []
@@ -71,8 +94,39 @@ class Lane:
         self._claims: list[Claim] = []
         self._records = 0
         self._size = 0
-        self._first_timestamp_ms: int | None = None
-        self._last_timestamp_ms: int | None = None
+
+    def _make_delivered(
+        self, append: Callable[[Ack], None], fail: Callable[[Failure], None]
+    ) -> Callable[[int, DeliveryError | None, DeliveredMessage], None]:
+        """The delivery callback; bound to a record's sequence, it is what librdkafka calls."""
+        xxh64, pack_long = xxhash.xxh64_intdigest, DIGEST_LONG.pack
+        samples = self.samples
+
+        def delivered(
+            sequence: int, error: DeliveryError | None, message: DeliveredMessage
+        ) -> None:
+            if error is not None:
+                fail((self, sequence, error.name()))
+                return
+            key, value, offset = message.key(), message.value(), message.offset() or 0
+            # record_digest, flat: a call would cost as much as a hash.
+            digest = xxh64(pack_long(sequence), DIGEST_SEED)
+            if key is None:
+                digest = xxh64(DIGEST_TRUE, digest)
+                size = 0
+            else:
+                digest = xxh64(key, xxh64(DIGEST_FALSE, digest))
+                size = len(key)
+            if value is None:
+                digest = xxh64(DIGEST_TRUE, digest)
+            else:
+                digest = xxh64(value, xxh64(DIGEST_FALSE, digest))
+                size += len(value)
+            append((self, sequence, digest, size, message.partition() or 0, offset))
+            if not offset & self.sample_mask:
+                samples.append((message.timestamp()[1], message.latency() or 0.0))
+
+        return delivered
 
     @property
     def issued(self) -> int:
@@ -93,21 +147,14 @@ class Lane:
         except IndexError:
             return self.take_sequence()
 
-    def extend(
-        self, partition: int, start: int, end: int, *, digest: int, size: int, first: int, last: int
-    ) -> None:
+    def extend(self, partition: int, start: int, end: int, *, digest: int, size: int) -> None:
         """Account the acknowledged offsets ``start <= offset < end`` of one partition.
 
-        ``digest``: sum of their digests; ``size``: bytes; ``first``, ``last``: least and greatest
-        timestamp in ms. Negative offsets: the broker said of a retried batch that it has it, not
-        where; such records are counted, and cannot be claimed.
+        ``digest``: sum of their digests; ``size``: bytes. Negative offsets: the broker said of a
+        retried batch that it has it, not where; such records are counted, and cannot be claimed.
         """
         self._records += end - start
         self._size += size
-        if self._first_timestamp_ms is None or first < self._first_timestamp_ms:
-            self._first_timestamp_ms = first
-        if self._last_timestamp_ms is None or last > self._last_timestamp_ms:
-            self._last_timestamp_ms = last
         if start < 0:
             return
         claim = self._open.get(partition)
@@ -138,12 +185,12 @@ class Lane:
             rest = gaps(settled, self._last_used())
             failures += [FailedRecords(first, end, ABANDONED) for first, end in rest]
             settled = merge(settled, rest)
-            self.returned.clear()
-        in_flight = max(0, self.issued - len(self.returned) - total(settled))
+        in_flight = 0 if final else max(0, self.issued - len(self.returned) - total(settled))
         self._settled = settled
         if not acknowledged and not failures and not in_flight:
             return None
-        samples = self.latencies[:]
+        samples = self.samples[:]
+        times = [timestamp for timestamp, _ in samples]
         account = TopicAccount(
             topic=self.topic,
             claims=(*self._claims, *self._open.values()),
@@ -152,22 +199,22 @@ class Lane:
             in_flight=in_flight,
             records=self._records,
             bytes=self._size,
-            first_timestamp_ms=self._first_timestamp_ms,
-            last_timestamp_ms=self._last_timestamp_ms,
-            latency_ms=latency_of(samples),
+            first_timestamp_ms=min(times, default=None),
+            last_timestamp_ms=max(times, default=None),
+            latency_ms=latency_of([latency for _, latency in samples]),
         )
-        del self.latencies[: len(samples)]  # not clear(): the delivery path appends meanwhile
+        del self.samples[: len(samples)]  # not clear(): the delivery path appends meanwhile
         self.failures.clear()
         self._acknowledged = []
         self._open = {}
         self._claims = []
+        self._thin_out(self._records)
         self._records = self._size = 0
-        self._first_timestamp_ms = self._last_timestamp_ms = None
         return account
 
-
-# lane, sequence, digest, bytes of key and value, timestamp in ms
-Token = tuple[Lane, int, int, int, int]
+    def _thin_out(self, records: int) -> None:
+        """Sample so that as many records as in the account before give about SAMPLES_MAX."""
+        self.sample_mask = (1 << max(0, (records // SAMPLES_MAX).bit_length())) - 1
 
 
 class Ledger:
@@ -175,80 +222,51 @@ class Ledger:
 
     def __init__(self) -> None:
         self.lanes: dict[str, Lane] = {}
-        self.acks: list[tuple[Token, int, int]] = []  # token, partition, offset
-        self._failures: list[tuple[Token, str]] = []
-        # Latency is sampled where ``offset & mask`` is zero: all of it until there is much.
-        self._latency_mask = 0
-        self.delivered = self._make_delivered()
+        self.acks: list[Ack] = []
+        self._failures: list[Failure] = []
 
     def lane(self, topic: str) -> Lane:
-        return self.lanes.setdefault(topic, Lane(topic))
+        return self.lanes.setdefault(topic, Lane(topic, self.acks, self._failures))
 
-    def _make_delivered(
-        self,
-    ) -> Callable[[Token, DeliveryError | None, DeliveredMessage], None]:
-        append, fail = self.acks.append, self._failures.append
-
-        def delivered(token: Token, error: DeliveryError | None, message: DeliveredMessage) -> None:
-            if error is None:
-                offset = message.offset() or 0
-                append((token, message.partition() or 0, offset))
-                if not offset & self._latency_mask:
-                    token[0].latencies.append(message.latency() or 0.0)
-            else:
-                fail((token, error.name()))
-
-        return delivered
-
-    def drain(self) -> int:
-        """Account what the delivery path has put down; returns how many outcomes. Owner only."""
+    def drain(self) -> None:
+        """Account what the delivery path has put down. Owner only."""
         count = len(self.acks)
         for start in range(0, count, DRAIN_CHUNK):
             self._account(self.acks[start : min(start + DRAIN_CHUNK, count)])
         del self.acks[:count]  # appends meanwhile are behind these
-        failures = len(self._failures)
-        for token, name in self._failures[:failures]:
-            token[0].failures.append((token[1], name))
-        del self._failures[:failures]
+        failures = self._failures[:]
+        for lane, sequence, name in failures:
+            lane.failures.append((sequence, name))
+        del self._failures[: len(failures)]
         for lane in self.lanes.copy().values():
             if len(lane.sequences) > SEQUENCES_UNFOLDED:
                 lane.fold()
-            if len(lane.latencies) > LATENCY_SAMPLES:
-                self._latency_mask = min(self._latency_mask * 2 + 1, 0xFFFF)
-                del lane.latencies[::2]
-        return count + failures
+            if len(lane.samples) > 2 * SAMPLES_MAX:
+                lane.sample_mask = lane.sample_mask * 2 + 1
+                del lane.samples[::2]
 
-    def _account(self, acks: list[tuple[Token, int, int]]) -> None:
+    def _account(self, acks: list[Ack]) -> None:
         """One pass over acknowledgements, as stretches of consecutive offsets of a partition."""
         lane: Lane | None = None
         partition = start = end = -1
-        digests = sizes = first = last = 0
-        for (owner, sequence, digest, size, timestamp), number, offset in acks:
+        digests = sizes = 0
+        for owner, sequence, digest, size, number, offset in acks:
             if offset != end or number != partition or owner is not lane:
                 if lane is not None:
-                    lane.extend(
-                        partition, start, end, digest=digests, size=sizes, first=first, last=last
-                    )
+                    lane.extend(partition, start, end, digest=digests, size=sizes)
                 lane, partition, start = owner, number, offset
                 digests = sizes = 0
-                first = last = timestamp
                 append = owner.sequences.append
             append(sequence)
             end = offset + 1
             digests += digest
             sizes += size
-            if timestamp < first:
-                first = timestamp
-            elif timestamp > last:
-                last = timestamp
         if lane is not None:
-            lane.extend(partition, start, end, digest=digests, size=sizes, first=first, last=last)
+            lane.extend(partition, start, end, digest=digests, size=sizes)
 
     def take(self, *, final: bool = False) -> list[TopicAccount]:
         """Drain, and return every topic's account since the last call. Owner only."""
-        outcomes = self.drain()
-        if outcomes < LATENCY_SAMPLES:
-            self._latency_mask >>= 1
+        self.drain()
         accounts = (lane.take(final=final) for lane in self.lanes.copy().values())
         return [account for account in accounts if account is not None]
 

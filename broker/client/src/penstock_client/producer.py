@@ -15,15 +15,10 @@ from collections.abc import Callable, Iterable
 from types import MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import xxhash
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock_client import lifecycle
 from penstock_client.audit import (
-    DIGEST_FALSE,
-    DIGEST_LONG,
-    DIGEST_SEED,
-    DIGEST_TRUE,
     HEADER_BYTES,
     HEADER_NAME,
     HEADER_VERSION,
@@ -41,9 +36,6 @@ Headers = dict[str, Any] | list[tuple[str, Any]]
 
 # librdkafka and its binding refuse a record with one of these; nothing was sent then.
 _REFUSALS = (BufferError, KafkaException, TypeError, ValueError, OverflowError)
-
-_xxh64 = xxhash.xxh64_intdigest
-_pack_long = DIGEST_LONG.pack
 
 # lane, taker of sequences, returned sequences, handle's produce, ledger's delivery callback,
 # packer of headers, incarnation, server name
@@ -127,7 +119,7 @@ class AuditedProducer:
         """This instance's number in headers and events; another one after a fork."""
         return self._start().incarnation
 
-    def produce(  # noqa: PLR0912, PLR0917  flat, and confluent_kafka's own call shape
+    def produce(  # noqa: PLR0917  flat, and confluent_kafka's own call shape
         self,
         topic: str,
         value: str | bytes | None = None,
@@ -151,37 +143,18 @@ class AuditedProducer:
                 send = self._start().handle.produce
                 return send(topic, value, key, partition, tell, None, timestamp, headers)
             route = self._open_route(topic)
-        if isinstance(value, str):
-            value = value.encode()
-        if isinstance(key, str):
-            key = key.encode()
         if not timestamp:
             timestamp = time_ns() // 1_000_000
         lane, take, returned, send, delivered, pack, incarnation, server = route
         sequence = lane.retake_sequence() if returned else take()
+        if tell is None:
+            report = MethodType(delivered, sequence)
+        else:
+            report = MethodType(self._told, (delivered, sequence, tell))
+        stamped = [(HEADER_NAME, pack(HEADER_VERSION, incarnation, sequence, timestamp, server))]
+        if headers:
+            stamped = [*_without_stamp(headers), *stamped]
         try:
-            # record_digest, flat: a call would cost as much as a hash.
-            digest = _xxh64(_pack_long(sequence), DIGEST_SEED)
-            if key is None:
-                digest = _xxh64(DIGEST_TRUE, digest)
-                size = 0
-            else:
-                digest = _xxh64(key, _xxh64(DIGEST_FALSE, digest))
-                size = len(key)
-            if value is None:
-                digest = _xxh64(DIGEST_TRUE, digest)
-            else:
-                digest = _xxh64(value, _xxh64(DIGEST_FALSE, digest))
-                size += len(value)
-            token = (lane, sequence, digest, size, timestamp)
-            if tell is None:
-                report = MethodType(delivered, token)
-            else:
-                report = MethodType(self._told, (token, tell))
-            stamp = pack(HEADER_VERSION, incarnation, sequence, timestamp, server)
-            stamped = [(HEADER_NAME, stamp)]
-            if headers:
-                stamped = [*_without_stamp(headers), *stamped]
             send(topic, value, key, partition, report, None, timestamp, stamped)
         except _REFUSALS as error:
             returned.append(sequence)
@@ -204,7 +177,7 @@ class AuditedProducer:
             lane.take_sequence,
             lane.returned,
             session.handle.produce,
-            session.ledger.delivered,
+            lane.delivered,
             pack,
             session.incarnation,
             session.server,
@@ -277,14 +250,20 @@ class AuditedProducer:
         self.close()
 
     def _too_large(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None
+        self,
+        topic: str,
+        key: str | bytes | None,
+        value: str | bytes | None,
+        headers: Headers | None,
     ) -> RecordTooLargeError:
         session = self._start()
         return RecordTooLargeError(
             topic,
-            key=len(key or b""),
-            value=len(value or b""),
-            headers=sum(_header_bytes(*header) for header in _without_stamp(headers or [])),
+            key=_bytes(key),
+            value=_bytes(value),
+            headers=sum(
+                _bytes(name) + _bytes(content) for name, content in _without_stamp(headers or [])
+            ),
             audit_header=len(HEADER_NAME) + HEADER_BYTES + len(session.server),
             limit=self._config.audit.message_max_bytes,
         )
@@ -303,8 +282,8 @@ def _without_stamp(headers: Headers) -> Iterable[tuple[str, Any]]:
     return [pair for pair in pairs if pair[0] != HEADER_NAME]
 
 
-def _header_bytes(name: str, value: str | bytes | None) -> int:
-    return len(name.encode()) + len(value.encode() if isinstance(value, str) else value or b"")
+def _bytes(text: str | bytes | None) -> int:
+    return len(text.encode() if isinstance(text, str) else text or b"")
 
 
 def _abandon(session: Session) -> None:

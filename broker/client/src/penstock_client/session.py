@@ -36,7 +36,7 @@ from penstock_client.audit import MonitoringEvent
 from penstock_client.clock import monotonic, now_ms, sleep
 from penstock_client.config import DeliveryCallback, ProducerConfig
 from penstock_client.journal import Journal, items_max
-from penstock_client.ledger import Ledger, Token
+from penstock_client.ledger import Ledger
 
 log = logging.getLogger("penstock_client")
 
@@ -221,13 +221,14 @@ class Session:
 
     # --- the delivery path ----------------------------------------------------------------
 
-    def _make_told(self) -> Callable[[tuple[Token, DeliveryCallback], Any, Any], None]:
+    def _make_told(self) -> Callable[..., None]:
         """The delivery callback of a record whose application wants to be told as well."""
-        delivered = self.ledger.delivered
 
-        def told(pair: tuple[Token, DeliveryCallback], error: Any, message: Any) -> None:
-            token, tell = pair
-            delivered(token, error, message)
+        def told(
+            record: tuple[Callable[..., None], int, DeliveryCallback], error: Any, message: Any
+        ) -> None:
+            delivered, sequence, tell = record
+            delivered(sequence, error, message)
             if threading.current_thread() is self._reporter:
                 self._deferred.append(lambda: tell(error, message))
             else:
