@@ -210,6 +210,9 @@ def _cut_from(place: LogPlace, found: Recovered, number: int, reason: str, posit
         keep = number
     else:
         segment.truncate(position)
+        # Synced at once: bytes that came back after the next power cut would be whole batches
+        # at the places of newer ones.
+        segment.sync()
     del found.segments[keep:]
     last = found.segments[-1]
     if keep == number:

@@ -54,8 +54,9 @@ def scan(
 ) -> Iterator[ScannedBatch]:
     """The batches from ``position`` up to ``end``, where ``next_offset`` is the least they have.
 
-    CRCs are computed of batches from offset ``check_crc_from`` on (None: of none). Raises
-    :class:`BadBatchError` at the first one that is torn, damaged or out of order.
+    Batches from offset ``check_crc_from`` on (None: none) are checked for good: their CRC, and
+    that no offset is missing before them, because the base offset is not covered by the CRC.
+    Raises :class:`BadBatchError` at the first one that is torn, damaged or out of order.
     """
     chunk, chunk_from = b"", position
     while position < end:
@@ -66,6 +67,8 @@ def scan(
         (base, _, epoch, _, crc, attributes, delta, base_timestamp, max_timestamp, producer_id,
          producer_epoch, sequence, count) = HEADER.unpack_from(chunk, at)  # fmt: skip
         if check_crc_from is not None and base + delta >= check_crc_from:
+            if base != next_offset:
+                raise BadBatchError(position, f"base offset {base} where {next_offset} follows")
             if at + size > len(chunk):
                 chunk, chunk_from, at = file.read(position, max(size, _CHUNK_BYTES)), position, 0
             with memoryview(chunk) as view:

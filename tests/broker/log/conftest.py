@@ -1,0 +1,22 @@
+"""Fixtures of the storage floor's tests."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from log_bench import Bench
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def seed() -> int:
+    """A fresh seed for a randomised test, shown when it fails; PENSTOCK_SEED replays one."""
+    value = int(os.environ.get("PENSTOCK_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"replay with PENSTOCK_SEED={value}")  # noqa: T201
+    return value

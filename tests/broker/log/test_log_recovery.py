@@ -1,0 +1,284 @@
+"""Starting after a crash: what is checked, what is cut, and what is said about it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from log_bench import Bench, read_all, values_of
+
+from penstock_broker.log.log import Log
+from penstock_broker.log.recovery import Cut
+
+
+def log_path(log: Log, number: int = -1):  # type: ignore[no-untyped-def]
+    return log.segments[number].path
+
+
+def cut_of(log: Log) -> Cut:
+    assert log.recovered.cut is not None
+    return log.recovered.cut
+
+
+def test_kill_loses_nothing(bench: Bench) -> None:
+    log = bench.open()
+    for value in "abc":
+        bench.append(log, value)
+    log = bench.reopen_after_kill(log)
+    assert not log.recovered.clean
+    assert log.recovered.cut is None
+    assert values_of(read_all(log)) == ["a", "b", "c"]
+    assert bench.append(log, "d").base_offset == 3
+
+
+def test_a_clean_stop_needs_no_check(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a")
+    log = bench.reopen_cleanly(log)
+    assert log.recovered.clean
+    assert log.recovered.bytes_checked == 0
+    assert values_of(read_all(log)) == ["a"]
+
+
+def test_torn_at_every_byte_of_the_last_batch(bench: Bench) -> None:
+    """However much of the last batch was written, the log ends before it, and says so."""
+    log = bench.open()
+    bench.append(log, "a", "b")
+    kept = log.size_bytes
+    bench.append(log, "c", "d", "e")
+    path = log_path(log)
+    whole = bench.files.get(path)
+    for size in range(kept, len(whole)):
+        bench.files.put(path, whole[:size])
+        log = bench.reopen_after_kill(log)
+        assert log.log_end_offset == 2
+        assert bench.files.get(path) == whole[:kept]
+        assert values_of(read_all(log)) == ["a", "b"]
+        if size == kept:
+            assert log.recovered.cut is None
+            continue
+        cut = cut_of(log)
+        assert (cut.first_offset, cut.position, cut.bytes_cut) == (2, kept, size - kept)
+        # With the header whole, the report knows which offsets the torn bytes spoke of.
+        assert cut.end_offset == (5 if size - kept >= 61 else None)
+    bench.files.put(path, whole)
+    log = bench.reopen_after_kill(log)
+    assert values_of(read_all(log)) == ["a", "b", "c", "d", "e"]
+
+
+def test_any_flipped_byte_past_the_recovery_point_is_found(bench: Bench) -> None:
+    """Everything past the recovery point is checked, not the tail alone."""
+    log = bench.open()
+    sizes = [0]
+    for value in ("first", "second", "third"):
+        bench.append(log, value)
+        sizes.append(log.size_bytes)
+    path = log_path(log)
+    whole = bench.files.get(path)
+    for position in range(sizes[1], sizes[2]):
+        if 12 <= position - sizes[1] < 16:
+            continue  # the leader epoch: assigned by the broker, not covered by the CRC
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x55
+        bench.files.put(path, bytes(damaged))
+        log = bench.reopen_after_kill(log)
+        assert log.log_end_offset == 1, f"byte {position - sizes[1]} of the batch"
+        assert cut_of(log).first_offset == 1
+        assert values_of(read_all(log)) == ["first"]
+    bench.files.put(path, whole)
+    assert bench.reopen_after_kill(log).log_end_offset == 3
+
+
+def test_what_is_below_the_recovery_point_is_not_checked_again(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a" * 50)
+    log.flush()
+    bench.append(log, "b")
+    path = log_path(log)
+    damaged = bytearray(bench.files.get(path))
+    damaged[80] ^= 1
+    bench.files.put(path, bytes(damaged))
+    log = bench.reopen_after_kill(log)
+    assert log.recovered.cut is None
+    assert log.log_end_offset == 2
+
+
+def test_a_bad_batch_in_an_earlier_segment_cuts_there_and_removes_the_later_ones(
+    bench: Bench,
+) -> None:
+    bench.overrides = {"segment.bytes": "200"}
+    log = bench.open()
+    for number in range(8):
+        bench.append(log, f"value {number}")
+    second, removed = log.segments[1], [segment.path.name for segment in log.segments[2:]]
+    damaged = bytearray(bench.files.get(second.path))
+    damaged[-1] ^= 1
+    bench.files.put(second.path, bytes(damaged))
+    log = bench.reopen_after_kill(log)
+    cut = cut_of(log)
+    assert (cut.first_offset, cut.end_offset) == (log.log_end_offset, 8)
+    assert list(cut.segments_removed) == removed
+    assert cut.reason == "CRC mismatch"
+    assert values_of(read_all(log)) == [f"value {n}" for n in range(cut.first_offset)]
+    assert bench.append(log, "new").base_offset == cut.first_offset
+    names = bench.files.names(bench.directory)
+    assert not set(removed) & set(names)
+
+
+def test_offsets_missing_between_two_segments_end_the_log(bench: Bench) -> None:
+    """A segment whose last pages never reached the disk may end on a batch's edge."""
+    bench.overrides = {"segment.bytes": "300"}
+    log = bench.open()
+    for number in range(9):
+        bench.append(log, f"value {number}")
+    first = log.segments[0]
+    batch = log.read(0, 1).size
+    bench.files.put(first.path, bench.files.get(first.path)[:batch])
+    log = bench.reopen_after_kill(log)
+    assert log.log_end_offset == 1
+    assert "are missing" in cut_of(log).reason
+    assert (cut_of(log).first_offset, cut_of(log).end_offset) == (1, 9)
+    assert values_of(read_all(log)) == ["value 0"]
+    bench.append(log, "again")
+    assert values_of(read_all(log)) == ["value 0", "again"]
+
+
+def test_a_log_that_lost_all_its_segments_gives_no_offset_again(bench: Bench) -> None:
+    log = bench.open()
+    for value in "abc":
+        bench.append(log, value)
+    log.flush()
+    path = log_path(log)
+    bench.files = bench.files.kill()
+    bench.files.remove(path)
+    log = bench.open(recovery_point=3)
+    assert (cut_of(log).first_offset, cut_of(log).end_offset) == (0, 3)
+    assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+
+
+def test_a_closed_log_whose_tail_has_gone_is_checked_after_all(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a")
+    size = log.size_bytes
+    bench.append(log, "b")
+    path = log_path(log)
+    log.close()
+    bench.files.put(path, bench.files.get(path)[:size])
+    bench.files = bench.files.kill()
+    log = bench.open(recovery_point=2, clean=True)
+    assert not log.recovered.clean
+    assert log.log_end_offset == 1
+
+
+def test_zeros_at_the_end_are_cut(bench: Bench) -> None:
+    """A file system may have extended the file before it wrote the data."""
+    log = bench.open()
+    bench.append(log, "a")
+    path = log_path(log)
+    bench.files.put(path, bench.files.get(path) + bytes(4096))
+    log = bench.reopen_after_kill(log)
+    assert cut_of(log).bytes_cut == 4096
+    assert log.log_end_offset == 1
+
+
+def test_leader_epochs_follow_the_cut(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a", epoch=1)
+    size = log.size_bytes
+    bench.append(log, "b", epoch=4)
+    assert log.end_of_epoch(3) == (1, 1)
+    assert log.end_of_epoch(4) == (4, 2)
+    path = log_path(log)
+    bench.files.put(path, bench.files.get(path)[: size + 10])
+    log = bench.reopen_after_kill(log)
+    assert log.epochs.entries() == [(1, 0)]
+    assert log.end_of_epoch(4) == (1, 1)
+
+
+def test_leader_epochs_are_found_again_in_the_log(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a", epoch=1)
+    bench.append(log, "b", epoch=4)
+    bench.files.put(bench.directory / "leader-epoch-checkpoint", b"damaged")
+    log = bench.reopen_after_kill(log)
+    assert log.epochs.entries() == [(1, 0), (4, 1)]
+
+
+def test_power_cuts_keep_what_was_synced_and_a_true_prefix_of_the_rest(seed: int) -> None:
+    """The disk loses, reorders and tears whatever was not synced; the log is still a prefix.
+
+    Repeated on the survivors, so that recovery itself is interrupted, too.
+    """
+    random = Random(seed)
+    for _ in range(40):
+        bench = Bench()
+        bench.overrides = {"segment.bytes": str(random.choice([300, 1000, 100_000]))}
+        log = bench.open()
+        log.flush()
+        written: list[str] = []
+        synced = 0
+        for epoch in range(4):
+            for _ in range(random.randint(0, 12)):
+                values = [f"{len(written) + n}:{epoch}" for n in range(random.randint(1, 3))]
+                bench.append(log, *values, epoch=epoch)
+                written += values
+                if random.random() < 0.15:
+                    log.flush()
+                    synced = len(written)
+            point = log.recovery_point
+            bench.files = bench.files.power_cut(random)
+            log = bench.open(recovery_point=point)
+            found = values_of(read_all(log))
+            assert found == written[: len(found)]
+            assert len(found) >= synced, "what was synced is there"
+            if log.log_end_offset < len(written) and log.recovered.cut is not None:
+                assert log.recovered.cut.first_offset == len(found)
+            written = found
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped", "grown", "another's"])
+def test_a_damaged_index_is_made_again(bench: Bench, suffix: str, damage: str) -> None:
+    """An index is never trusted over the log; without it answers stay the same."""
+    bench.overrides = {"segment.bytes": "2000", "index.interval.bytes": "150"}
+    log = bench.open()
+    for number in range(60):
+        time = bench.clock.now_ms() - 1000 + number
+        bench.append(log, f"value {number}", timestamps=[time])
+    base = bench.clock.now_ms() - 1000
+    path = log.segments[1].path.with_suffix(suffix)
+    log.close()
+    good = bench.files.get(path)
+    bench.files = bench.files.kill()
+    if damage == "missing":
+        bench.files.remove(path)
+    else:
+        changed = {
+            "empty": b"",
+            "cut": good[: len(good) // 2],
+            "flipped": good[:9] + bytes([good[9] ^ 1]) + good[10:],
+            "grown": good + bytes(24),
+            "another's": bench.files.get(log.segments[2].path.with_suffix(suffix)),
+        }[damage]
+        bench.files.put(path, changed)
+    log = bench.open(recovery_point=60, clean=True)
+    for offset in range(60):
+        assert values_of(read_all(log, offset))[0] == f"value {offset}"
+        found = log.offset_for_timestamp(base + offset)
+        assert found is not None and found.offset == offset
+    if damage != "another's":
+        assert bench.files.get(path) == good
+
+
+def test_a_damaged_index_of_the_last_segment_is_made_again(bench: Bench) -> None:
+    bench.overrides = {"index.interval.bytes": "100"}
+    log = bench.open()
+    for number in range(20):
+        bench.append(log, f"value {number}")
+    log.close()
+    path = log_path(log).with_suffix(".index")
+    bench.files.put(path, bench.files.get(path)[:-3])
+    bench.files = bench.files.kill()
+    log = bench.open(recovery_point=20, clean=True)
+    assert values_of(read_all(log, 13))[0] == "value 13"
+    assert bench.append(log, "next").base_offset == 20
