@@ -7,6 +7,7 @@ when supervisord itself is gone.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 import time
@@ -85,12 +86,20 @@ def up(settings: Settings, listener: Listener) -> list[Service]:
             supervisor.start()
         else:
             supervisor.apply()
-        running = {n for n, s in supervisor.states().items() if s.state == "RUNNING"}
+        _reload_definitions(settings, supervisor, listener)
         _Waiting(settings, supervisor, found, listener).run()
-        if "code" in running:
-            reload_code(settings)
-            listener(Progress("code", "ready", "definitions loaded anew"))
     return found
+
+
+def _reload_definitions(settings: Settings, supervisor: Supervisor, listener: Listener) -> None:
+    """Where code server and webserver run already, the definitions may have changed."""
+    running = {name for name, state in supervisor.states().items() if state.state == "RUNNING"}
+    if not running >= {"code", "webserver"}:
+        return
+    listener(Progress("code", "working", "loading the definitions anew"))
+    # Where they are not there yet after all, the wait that follows says so.
+    with contextlib.suppress(NotReady):
+        reload_code(settings)
 
 
 def down(settings: Settings, listener: Listener) -> None:
@@ -198,8 +207,7 @@ class _Waiting:
         deadline = started + EXTERNAL_SECONDS
         while not self._abandoned.is_set():
             try:
-                seen = PROBES[external.name](self._settings)
-                self._prepare(external.name)
+                seen = self._probe(external.name)
             except NotReady as error:
                 if isinstance(error, Broken) or time.monotonic() > deadline:
                     self._fail(
@@ -225,8 +233,7 @@ class _Waiting:
             if self._abandoned.is_set():
                 raise _AbandonedError
             try:
-                seen = PROBES[service.name](self._settings)
-                self._prepare(service.name)
+                seen = self._probe(service.name)
             except Broken as error:
                 self._fail(service.name, f"{service.title}: {error}")
             except NotReady as error:
@@ -254,17 +261,20 @@ class _Waiting:
                 f"see {log} (penstock logs {service.name})",
             )
 
-    def _prepare(self, name: str) -> None:
-        if name == "s3":
-            # A store that lets a second create win would fork the chain of windows.
-            from penstock_platform.resources.archive import ArchiveError, S3Archive  # noqa: PLC0415
+    def _probe(self, name: str) -> str:
+        seen = PROBES[name](self._settings)
+        if name != "s3":
+            return seen
+        # A store that lets a second create win would fork the chain of windows.
+        from penstock_platform.resources.archive import ArchiveError, S3Archive  # noqa: PLC0415
 
-            archive = S3Archive(self._settings)
-            try:
-                archive.ensure_bucket()
-                archive.probe()
-            except ArchiveError as error:
-                raise Broken(str(error)) from error
+        archive = S3Archive(self._settings)
+        try:
+            archive.ensure_bucket()
+            archive.probe()
+        except ArchiveError as error:
+            raise Broken(str(error)) from error
+        return f"bucket {self._settings.s3.bucket}, create-only"
 
     def _fail(self, name: str, sentence: str) -> None:
         self._abandoned.set()

@@ -1,0 +1,228 @@
+"""The real services: up, killed and back by themselves, asked, and down without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock_platform.cli import main as cli_main
+from penstock_platform.resources.archive import S3Archive
+from penstock_platform.services import doctor, layout, stack
+from penstock_platform.services.catalogue import outline
+from penstock_platform.services.errors import ServiceError
+from penstock_platform.services.probes import PROBES, NotReady, graphql
+from penstock_platform.services.stack import Progress
+from penstock_platform.services.status import stack_status
+from penstock_platform.services.supervisor import Supervisor, strays
+from penstock_platform.settings import (
+    DagsterSettings,
+    KafkaSettings,
+    S3Settings,
+    Settings,
+    SparkSettings,
+)
+
+pytestmark = [pytest.mark.services, pytest.mark.timeout(280)]
+
+DEFINITIONS = """
+import dagster as dg
+
+@dg.asset
+def {name}() -> None: ...
+
+defs = dg.Definitions(assets=[{name}])
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [s.getsockname()[1] for s in sockets]
+
+
+def eventually(what: Callable[[], object], seconds: float = 40.0) -> object:
+    """The first true answer; the last exception or answer when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if answer := what():
+                return answer
+            seen: object = answer
+        except (NotReady, ServiceError) as error:
+            seen = error
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    project = tmp_path_factory.mktemp("project")
+    (project / "tiny_definitions.py").write_text(DEFINITIONS.format(name="first"))
+    kafka, s3, spark, code, webserver = free_ports(5)
+    return Settings(
+        home=project / ".penstock",
+        kafka=KafkaSettings(port=kafka),
+        s3=S3Settings(port=s3),
+        spark=SparkSettings(port=spark, driver_memory="512m"),
+        dagster=DagsterSettings(port=webserver, code_server_port=code, module="tiny_definitions"),
+    )
+
+
+@pytest.fixture(scope="module")
+def told() -> list[Progress]:
+    return []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def running(here: Settings, told: list[Progress]) -> Iterator[None]:
+    stack.up(here, told.append)
+    try:
+        yield
+    finally:
+        stack.down(here, told.append)
+
+
+def pids(here: Settings) -> dict[str, int]:
+    return {name: state.pid for name, state in Supervisor(here).states().items() if state.pid}
+
+
+def test_everything_serves_and_was_told(here: Settings, told: list[Progress]) -> None:
+    ready = {progress.name for progress in told if progress.phase == "ready"}
+    assert ready == {"java", "broker", "s3", "spark", "code", "webserver", "daemon"}
+    status = stack_status(here)
+    assert status.ready, status
+    document = json.loads(json.dumps(status.document()))
+    assert document["memory_mb"] < 3000
+    assert all(s["pid"] and s["memory_mb"] for s in document["services"])
+
+
+def test_secrets_are_the_owners_alone(here: Settings) -> None:
+    for file in (
+        layout.supervisor_conf(here),
+        layout.s3proxy_properties(here),
+        layout.spark_properties(here),
+    ):
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_doctor_finds_nothing_in_the_way(here: Settings) -> None:
+    findings = list(doctor.examine(here))
+    assert [f for f in findings if f.verdict == doctor.PROBLEM] == []
+    store = next(f for f in findings if f.subject == "object store")
+    assert "1 of 16 racing writers" in store.text
+
+
+def test_a_second_up_leaves_processes_and_loads_changed_definitions(here: Settings) -> None:
+    before = pids(here)
+    (here.project / "tiny_definitions.py").write_text(DEFINITIONS.format(name="second"))
+    stack.up(here, lambda _: None)
+    assert pids(here) == before
+    assets = "{ assetNodes { assetKey { path } } }"
+    eventually(lambda: graphql(here, assets)["assetNodes"] == [{"assetKey": {"path": ["second"]}}])
+
+
+def test_definitions_that_do_not_load_are_named_and_mended_by_up(here: Settings) -> None:
+    good = (here.project / "tiny_definitions.py").read_text()
+    (here.project / "tiny_definitions.py").write_text("import no_such_module_here\n")
+    with pytest.raises(ServiceError, match="no_such_module_here"):
+        stack.up(here, lambda _: None)
+    (here.project / "tiny_definitions.py").write_text(good)
+    stack.up(here, lambda _: None)
+    assert PROBES["webserver"](here)
+
+
+def test_another_home_on_these_ports_is_told_who_holds_them(here: Settings, tmp_path: Path) -> None:
+    other = here.model_copy(update={"home": tmp_path / ".penstock"})
+    with pytest.raises(ServiceError) as error:
+        stack.up(other, lambda _: None)
+    for word in (str(here.kafka.port), "kafka.port", "PENSTOCK_KAFKA_PORT", str(here.home)):
+        assert word in str(error.value)
+    assert Supervisor(other).pid() is None
+
+
+def test_a_killed_broker_is_back_with_its_records(here: Settings) -> None:
+    admin = AdminClient({"bootstrap.servers": here.bootstrap_servers})
+    admin.create_topics([NewTopic("kept", 1)])["kept"].result(10)
+    producer = Producer({"bootstrap.servers": here.bootstrap_servers, "acks": "all"})
+    producer.produce("kept", b"value")
+    assert producer.flush(20) == 0
+    before = pids(here)["broker"]
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: pids(here).get("broker") not in (None, before))
+    eventually(lambda: "1 topic(s)" in PROBES["broker"](here))
+    reader = Consumer({"bootstrap.servers": here.bootstrap_servers, "group.id": "test"})
+    assert reader.get_watermark_offsets(TopicPartition("kept", 0), timeout=20) == (0, 1)
+    reader.close()
+
+
+def test_a_killed_store_is_back_with_its_objects(here: Settings) -> None:
+    archive = S3Archive(here)
+    assert archive.create("kept/one", b"1")
+    before = pids(here)["s3"]
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: pids(here).get("s3") not in (None, before))
+    eventually(lambda: PROBES["s3"](here))
+    assert S3Archive(here).get("kept/one") == b"1"
+    assert S3Archive(here).create("kept/one", b"2") is False
+
+
+def test_a_killed_spark_is_back(here: Settings) -> None:
+    before = pids(here)["spark"]
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: pids(here).get("spark") not in (None, before))
+    eventually(lambda: PROBES["spark"](here), 90)
+
+
+def test_changed_settings_are_taken_over_by_up(here: Settings) -> None:
+    before = pids(here)
+    changed = here.model_copy(
+        update={"kafka": here.kafka.model_copy(update={"broker": {"log.segment.bytes": "2000000"}})}
+    )
+    stack.up(changed, lambda _: None)
+    after = pids(here)
+    assert after.pop("broker") != before.pop("broker")
+    assert after == before
+
+
+def test_commands_in_that_directory(
+    here: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(here.project)
+    for section in ("kafka", "s3", "spark", "dagster"):
+        monkeypatch.setenv(f"PENSTOCK_{section}_PORT".upper(), str(getattr(here, section).port))
+    monkeypatch.setenv("PENSTOCK_DAGSTER_CODE_SERVER_PORT", str(here.dagster.code_server_port))
+    assert cli_main.run(["status"]) == 0
+    assert here.dagster_url in capsys.readouterr().out
+    assert cli_main.run(["logs", "broker", "-n", "50"]) == 0
+    assert "ready" in capsys.readouterr().out
+    assert cli_main.run(["logs", "nothing"]) == 2
+
+
+def test_down_ends_everything_even_without_supervisord(here: Settings) -> None:
+    """The last test of this file: it kills supervisord, so its services are nobody's."""
+    processes = [psutil.Process(pid) for pid in pids(here).values()]
+    children = [child for p in processes for child in p.children(recursive=True)]
+    pid = Supervisor(here).pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: Supervisor(here).pid() is None)
+    assert strays(here.home), "its services outlive it"
+    stack.down(here, lambda _: None)
+    assert [p for p in [*processes, *children] if p.is_running()] == []
+    assert strays(here.home) == []
+    assert [s.health for s in stack_status(here).services] == ["down"] * len(outline(here))
+    removed = stack.purge(here)
+    assert str(layout.broker_directory(here)) in removed
+    assert not here.home.exists()
+    assert (here.project / "tiny_definitions.py").exists()
