@@ -18,6 +18,7 @@ from urllib.parse import quote_plus
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import BooleanExpression, EqualTo
@@ -100,6 +101,20 @@ class Lake:
     def coordinates(self, table: str, window_id: str) -> dict[int, Offsets]:
         """``offsets`` under the name that the third equation uses."""
         return self.offsets(table, window_id)
+
+    def scan_table(
+        self,
+        table: str,
+        window_id: str,
+        columns: tuple[str, ...] = ("*",),
+        limit: int | None = None,
+    ) -> pa.Table:
+        """A window's rows as an Arrow table, in any order; held in memory as a whole."""
+        return (
+            self._table(table)
+            .scan(row_filter=_of(window_id), selected_fields=columns, limit=limit)
+            .to_arrow()
+        )
 
     def values(self, table: str, window_id: str) -> Iterator[tuple[int, int, bytes | None]]:
         """(partition, offset, value) of a window's bronze rows, in any order, batch by batch."""

@@ -16,6 +16,7 @@ Called after the server was killed, ``session`` opens a new one; what ran in the
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import uuid
@@ -128,6 +129,9 @@ class SparkConnect:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - 1.5 s, once it is needed
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
 
+        # Every error reaches its caller as an exception; PySpark writes it to stderr as well, with
+        # two stack traces in a line of 15 kB.
+        logging.getLogger("SQLQueryContextLogger").disabled = True
         remote = self.address
         if session_id:
             joint = ";" if "/;" in remote else "/;"

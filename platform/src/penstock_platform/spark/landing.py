@@ -246,7 +246,7 @@ def _carried_over(
     snapshots = list(dict.fromkeys(s for s in (base, *job.recover_from) if s is not None))
     inside = reduce(lambda a, b: a | b, (_within(r) for r in job.gone))
     held = [
-        spark.read.option("snapshot-id", str(snapshot))
+        spark.read.option("versionAsOf", str(snapshot))
         .table(table)
         .where((sf.col("window_id") == window.window_id) & inside)
         for snapshot in snapshots

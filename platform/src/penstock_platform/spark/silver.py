@@ -93,7 +93,7 @@ def parse_silver(
 def landed_rows(spark: SparkSession, window: Window, bronze_snapshot: int) -> DataFrame:
     """The window's bronze rows as of a snapshot: coordinates and value, silver's names."""
     return (
-        spark.read.option("snapshot-id", str(bronze_snapshot))
+        spark.read.option("versionAsOf", str(bronze_snapshot))
         .table(bronze_table(window.topic))
         .where(sf.col("window_id") == window.window_id)
         .select(
@@ -154,7 +154,7 @@ def _quarantined(
     else:
         snapshot = snapshot_of_attempt(spark, silver, attempt_id)
         held = (
-            spark.read.option("snapshot-id", str(snapshot))
+            spark.read.option("versionAsOf", str(snapshot))
             .table(silver.name)
             .select("window_id", "_partition", "_offset")
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -78,14 +78,10 @@ def create_table(spark: SparkSession, table: LakeTable) -> None:
 
 def base_snapshot(spark: SparkSession, table: LakeTable) -> int | None:
     """The table's current snapshot id, None for none yet; creates the table when it is missing."""
-    try:
-        found = _main_snapshot(spark, table)
-    except AnalysisException as error:
-        if not table_is_missing(error):
-            raise
+    if not spark.catalog.tableExists(table.name):
         create_table(spark, table)
-        found = _main_snapshot(spark, table)
-    return found
+    rows = spark.sql(f"SELECT snapshot_id FROM {table.name}.refs WHERE name = 'main'").collect()
+    return int(rows[0][0]) if rows else None
 
 
 def add_missing_columns(spark: SparkSession, table: LakeTable) -> None:
@@ -134,15 +130,6 @@ def overwrite_window(
 def commit_refused(error: PySparkException) -> bool:
     """Whether a commit lost against another one. Spark Connect wraps Iceberg's exception."""
     return any(name in str(error) for name in _REFUSALS)
-
-
-def table_is_missing(error: PySparkException) -> bool:
-    return "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error)
-
-
-def _main_snapshot(spark: SparkSession, table: LakeTable) -> int | None:
-    rows = spark.sql(f"SELECT snapshot_id FROM {table.name}.refs WHERE name = 'main'").collect()
-    return int(rows[0][0]) if rows else None
 
 
 def _quoted(name: str) -> str:
