@@ -11,11 +11,17 @@ from penstock_client.audit import (
 )
 from penstock_client.errors import (
     AuditConfigError,
+    NotAuthorizedError,
+    OffsetsLostError,
     ProducerClosedError,
     RecordTooLargeError,
+    StreamClosedError,
+    StreamError,
+    TopicNotFoundError,
 )
 from penstock_client.lifecycle import exit_on_sigterm
 from penstock_client.producer import AuditedProducer
+from penstock_client.stream import MessageStream
 
 __all__ = [
     "DEFAULT_AUDIT_TOPIC",
@@ -23,9 +29,15 @@ __all__ = [
     "AuditFormatError",
     "AuditHeader",
     "AuditedProducer",
+    "MessageStream",
     "MonitoringEvent",
+    "NotAuthorizedError",
+    "OffsetsLostError",
     "ProducerClosedError",
     "RecordTooLargeError",
+    "StreamClosedError",
+    "StreamError",
+    "TopicNotFoundError",
     "exit_on_sigterm",
     "record_digest",
 ]

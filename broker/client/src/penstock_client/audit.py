@@ -85,11 +85,12 @@ class AuditHeader:
 
 
 def find_audit_header(
-    headers: Iterable[tuple[str, bytes | str | None]] | None,
+    headers: Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None,
 ) -> AuditHeader | None:
     """The audit header among a record's headers (the last of that name), or None."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
     found: bytes | str | None = None
-    for name, value in headers or ():
+    for name, value in pairs:
         if name == HEADER_NAME:
             found = value
     if found is None:

@@ -1,0 +1,218 @@
+"""``penstock-client produce | tail``: the client's own commands, without the platform."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from penstock_client.audit import AuditFormatError, AuditHeader, find_audit_header
+from penstock_client.errors import AuditConfigError, InputError, StreamError
+from penstock_client.lifecycle import exit_on_sigterm
+from penstock_client.produce import produce_file
+from penstock_client.rows import FORMATS
+from penstock_client.stream import MessageStream, stream_error
+
+BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP_SERVERS"
+METADATA_SECONDS = 10.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0 fine, 1 error, 2 usage, 130 interrupted."""
+    options = _parser().parse_args(arguments)
+    try:
+        config = _config(options)
+        return _produce(config, options) if options.command == "produce" else _tail(config, options)
+    except (InputError, AuditConfigError, StreamError, OSError, ValueError) as error:
+        return _fail(str(error))
+    except KafkaException as error:
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        return _fail(f"{error.args[0].str() if error.args else error}{notes}")
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock-client", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--bootstrap-server", "--bootstrap-servers", dest="bootstrap")
+    common.add_argument(
+        "--config", metavar="FILE", help="properties of librdkafka (SASL, TLS, ...), name=value"
+    )
+    common.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="settings")
+
+    produce = commands.add_parser("produce", parents=[common], help="send a file's rows, audited")
+    produce.add_argument("--topic", required=True)
+    produce.add_argument("--file", required=True, help="a .csv or .jsonl file, or - for stdin")
+    produce.add_argument("--format", choices=FORMATS, help="by the file's name if not given")
+    produce.add_argument("--key", metavar="FIELD", help="the field whose value is the record's key")
+    produce.add_argument("--rate", type=float, metavar="N", help="records a second")
+    produce.add_argument("--as-text", action="store_true", help="leave CSV fields text")
+    produce.add_argument("--skip-bad-lines", action="store_true")
+
+    tail = commands.add_parser("tail", parents=[common], help="show a topic's records as they come")
+    tail.add_argument("topic")
+    tail.add_argument(
+        "-o", "--offset", type=int, help="start here; negative: so many before the end"
+    )
+    tail.add_argument("--from-beginning", action="store_true")
+    tail.add_argument("-n", "--max-messages", type=int, metavar="N")
+    tail.add_argument("-p", "--partition", type=int)
+    tail.add_argument("--no-follow", action="store_true", help="stop at the end")
+    tail.add_argument("-f", "--format", choices=("text", "json"), default="text")
+    return parser
+
+
+def _config(options: argparse.Namespace) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    lines = Path(options.config).read_text().splitlines() if options.config else []
+    settings = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    for setting in [*settings, *options.settings]:
+        name, separator, value = setting.partition("=")
+        if not separator:
+            raise ValueError(f"{setting!r}: a setting is written name=value")
+        config[name.strip()] = value.strip()
+    bootstrap = options.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
+    if bootstrap:
+        config["bootstrap.servers"] = bootstrap
+    if "bootstrap.servers" not in config:
+        raise ValueError(f"which cluster? Give --bootstrap-server, or set {BOOTSTRAP_VARIABLE}")
+    return config
+
+
+def _produce(config: dict[str, Any], options: argparse.Namespace) -> int:
+    exit_on_sigterm()
+    report = produce_file(
+        config,
+        options.topic,
+        options.file,
+        form=options.format,
+        key=options.key,
+        rate=options.rate,
+        as_text=options.as_text,
+        skip_bad_lines=options.skip_bad_lines,
+    )
+    for problem in report.errors:
+        _say(sys.stderr, problem)
+    _say(sys.stdout, str(report))
+    return 0 if report.ok else 1
+
+
+def _tail(config: dict[str, Any], options: argparse.Namespace) -> int:
+    exit_on_sigterm()
+    shown = 0
+    places = _places(config, options)
+    with MessageStream(config, assign=places, until_end=options.no_follow) as stream:
+        for message in stream:
+            _say(sys.stdout, _line(message, as_json=options.format == "json"))
+            shown += 1
+            if shown == options.max_messages:
+                break
+    return 0
+
+
+def _places(config: dict[str, Any], options: argparse.Namespace) -> list[tuple[str, int, int]]:
+    """Where to start in each partition."""
+    topic = options.topic
+    described = AdminClient(config).list_topics(topic, timeout=METADATA_SECONDS).topics[topic]
+    if described.error is not None:
+        raise stream_error(described.error, topic)
+    partitions = sorted(described.partitions)
+    if options.partition is not None:
+        if options.partition not in partitions:
+            raise ValueError(f"{topic} has partitions 0 to {len(partitions) - 1}")
+        partitions = [options.partition]
+    if options.offset is None:
+        start = OFFSET_BEGINNING if options.from_beginning else OFFSET_END
+        return [(topic, partition, start) for partition in partitions]
+    if options.offset >= 0:
+        return [(topic, partition, options.offset) for partition in partitions]
+    return _before_end(config, topic, partitions, -options.offset)
+
+
+def _before_end(
+    config: dict[str, Any], topic: str, partitions: list[int], count: int
+) -> list[tuple[str, int, int]]:
+    consumer = Consumer({**config, "group.id": "penstock-client-tail"})
+    try:
+        places = []
+        for partition in partitions:
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=METADATA_SECONDS
+            )
+            places.append((topic, partition, max(low, high - count)))
+        return places
+    finally:
+        consumer.close()
+
+
+def _line(message: Message, *, as_json: bool) -> str:
+    key, value = _text(message.key()), _text(message.value())
+    moment = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+    when = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    stamp = _stamp(message)
+    if not as_json:
+        who = f"  #{stamp.sequence} of {stamp.incarnation} on {stamp.server}" if stamp else ""
+        place = f"{message.topic()}-{message.partition()}@{message.offset()}"
+        return f"{when}  {place}  {_or_dash(key)}  {_or_dash(value)}{who}"
+    shown: dict[str, Any] = {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": when,
+        "key": key,
+        "value": value,
+    }
+    if stamp:
+        shown["audit"] = {
+            "incarnation": str(stamp.incarnation),
+            "sequence": stamp.sequence,
+            "server": stamp.server,
+        }
+    return json.dumps(shown, ensure_ascii=False)
+
+
+def _stamp(message: Message) -> AuditHeader | None:
+    try:
+        return find_audit_header(message.headers())
+    except AuditFormatError:
+        return None
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="backslashreplace")
+
+
+def _or_dash(text: str | None) -> str:
+    return "-" if text is None else text
+
+
+def _say(out: Any, text: str) -> None:
+    out.write(f"{text}\n")
+    out.flush()
+
+
+def _fail(text: str) -> int:
+    _say(sys.stderr, f"penstock-client: {text}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
