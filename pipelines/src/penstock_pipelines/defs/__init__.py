@@ -1,0 +1,1 @@
+"""Instances by domain: flights, weather, the machine, and the platform that watches them."""

@@ -1,0 +1,311 @@
+"""``penstock window list | show | rerun | accept | begin``."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Any
+
+import click
+
+from penstock_platform.cli.console import console, output_option, print_json, settings, table
+from penstock_platform.components.names import WINDOW_ID_TAG, WINDOW_TAG, landing_job
+from penstock_platform.domain.books import Book, WindowState
+from penstock_platform.domain.topics import bronze_table, table_part
+from penstock_platform.domain.windows import TopicRef, Window
+from penstock_platform.resources.books import Bookkeeper
+from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.dagster_api import DagsterApi
+
+RUN_TIMEOUT_SECONDS = 900.0
+RANGES_SHOWN = 20
+STYLES = {
+    WindowState.BALANCED: "green",
+    WindowState.ACCEPTED: "green",
+    WindowState.RETIRED: "dim",
+    WindowState.FROZEN: "cyan",
+    WindowState.LANDED: "cyan",
+    WindowState.PENDING: "yellow",
+    WindowState.UNAUDITED: "yellow",
+}
+
+
+@click.group()
+def command() -> None:
+    """The frozen windows of a topic: exact offset ranges, and how their books stand."""
+
+
+@command.command("list")
+@click.argument("topic")
+@click.option("--last", default=20, show_default=True, help="How many, newest last; 0 for all.")
+@output_option
+def list_windows(topic: str, last: int, output: str) -> None:
+    """The windows of TOPIC, each with its records in every tier and its state."""
+    penstock = Connections(settings())
+    ref = penstock.kafka.ref(topic)
+    windows = penstock.windows.recent(ref, last) if last else list(penstock.windows.all(ref))
+    rows = [summary(penstock, window) for window in windows]
+    if output == "json":
+        print_json(rows)
+        return
+    print_windows(rows)
+
+
+def summary(penstock: Connections, window: Window) -> dict[str, Any]:
+    """One window in a line: tiers, state, and whether the log still has it."""
+    book = penstock.windows.newest_book(window.ref, window.sequence)
+    tiers = book.tiers if book is not None else {}
+    retired = penstock.windows.retired(window.ref, window.sequence)
+    return {
+        "topic": window.topic,
+        "window": window.window,
+        "sequence": window.sequence,
+        "produced": tiers.get("produced"),
+        "stored": window.record_count,
+        "landed": tiers.get("landed"),
+        "parsed": tiers.get("parsed"),
+        "quarantined": tiers.get("quarantined"),
+        "state": str(state_of(book)),
+        "retired": retired,
+        "closed_at": window.closed_at,
+    }
+
+
+def state_of(book: Book | None) -> WindowState:
+    return book.state if book is not None else WindowState.FROZEN
+
+
+def print_windows(rows: list[dict[str, Any]]) -> None:
+    """The table of `window list` and of the demo's end."""
+    columns = ("window", "produced", "stored", "landed", "parsed", "quarantined", "state")
+    several = len({row["topic"] for row in rows}) > 1
+    shown = [
+        [
+            *([row["topic"]] if several else []),
+            *(_cell(row[c]) for c in columns[:-1]),
+            _state(row),
+        ]
+        for row in rows
+    ]
+    right = ",".join(columns[1:-1])
+    console().print(table([*(["topic"] if several else []), *columns], shown, right=right))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _state(row: dict[str, Any]) -> str:
+    state = WindowState(row["state"])
+    gone = " [dim](swept)[/]" if row["retired"] else ""
+    return f"[{STYLES.get(state, 'red')}]{state}[/]{gone}"
+
+
+@command.command()
+@click.argument("topic")
+@click.argument("window")
+@output_option
+def show(topic: str, window: str, output: str) -> None:
+    """Everything about one WINDOW: ranges, landings, books, findings."""
+    penstock = Connections(settings())
+    found = find(penstock, penstock.kafka.ref(topic), window)
+    document = details(penstock, found)
+    if output == "json":
+        print_json(document)
+        return
+    print_details(document)
+
+
+def find(penstock: Connections, ref: TopicRef, key: str) -> Window:
+    """The window of a key. Raises ClickException naming the nearest that there are."""
+    window = penstock.windows.find(ref, key)
+    if window is not None:
+        return window
+    recent = ", ".join(w.window for w in penstock.windows.recent(ref, 3)) or "none"
+    raise click.ClickException(f"{ref.topic} has no window {key}; its newest are: {recent}")
+
+
+def details(penstock: Connections, window: Window) -> dict[str, Any]:
+    """A window, its receipts and its books, ready for JSON."""
+    ref, sequence = window.ref, window.sequence
+    receipts = penstock.windows.receipts(ref, bronze_table(window.topic), sequence)
+    return {
+        **summary(penstock, window),
+        "window_id": window.window_id,
+        "sha256": window.sha256,
+        "object": penstock.window_uri(window),
+        "frozen_at": window.frozen_at,
+        "ranges": [
+            {"partition": r.partition, "start": r.start, "end": r.end} for r in window.ranges
+        ],
+        "receipts": [
+            {
+                "attempt": r.attempt_id,
+                "snapshot": r.snapshot_id,
+                "rows": r.rows,
+                "digest": r.digest,
+                "seconds": r.seconds,
+                "landed_at": r.landed_at,
+            }
+            for r in receipts
+        ],
+        "books": [book_summary(b) for b in penstock.windows.books(ref, sequence)],
+        "acceptances": [
+            {"by": a.by, "reason": a.reason, "accepted_at": a.accepted_at}
+            for a in penstock.windows.acceptances(ref, sequence)
+        ],
+    }
+
+
+def book_summary(book: Book) -> dict[str, Any]:
+    return {
+        "made_at": book.made_at,
+        "state": str(book.state),
+        "tiers": book.tiers,
+        "equations": [
+            {
+                "equation": str(r.equation),
+                "state": str(r.state),
+                "expected": r.expected,
+                "found": r.found,
+                "findings": [
+                    {
+                        "kind": f.kind,
+                        "records": f.count,
+                        "ranges": [[x.partition, x.start, x.end] for x in f.ranges],
+                        "incarnation": f.incarnation,
+                        "detail": f.detail,
+                    }
+                    for f in r.findings
+                ],
+            }
+            for r in book.equations
+        ],
+    }
+
+
+def print_details(document: dict[str, Any]) -> None:
+    out = console()
+    out.print(f"[bold]{document['topic']}[/] {document['window']}  {_state(document)}")
+    out.print(f"  closed {document['closed_at']}, frozen {document['frozen_at']}")
+    out.print(f"  {document['object']}")
+    out.print(f"  sha256 {document['sha256']}")
+    out.print()
+    rows = [
+        (r["partition"], r["start"], r["end"], r["end"] - r["start"]) for r in document["ranges"]
+    ]
+    columns = ("partition", "start", "end", "records")
+    out.print(table(columns, rows, right=",".join(columns)))
+    for receipt in document["receipts"]:
+        out.print(
+            f"landed {receipt['landed_at']}: {receipt['rows']:,} rows in "
+            f"{receipt['seconds']:.1f} s, snapshot {receipt['snapshot']}, "
+            f"digest {receipt['digest']}"
+        )
+    if document["books"]:
+        print_book(document["books"][-1], len(document["books"]))
+    for acceptance in document["acceptances"]:
+        out.print(
+            f"accepted by {acceptance['by']} at {acceptance['accepted_at']}: {acceptance['reason']}"
+        )
+
+
+def print_book(book: dict[str, Any], number: int) -> None:
+    out = console()
+    out.print(f"book {number} of {book['made_at']}:")
+    for equation in book["equations"]:
+        style = STYLES.get(WindowState(equation["state"]), "red")
+        out.print(
+            f"  [{style}]{equation['state']:<10}[/] {equation['equation']}: "
+            f"expected {equation['expected']:,}, found {equation['found']:,}"
+        )
+        for finding in equation["findings"]:
+            ranges = finding["ranges"]
+            spans = ", ".join(f"{p}:{a}-{b - 1}" for p, a, b in ranges[:RANGES_SHOWN])
+            left = len(ranges) - RANGES_SHOWN
+            more = f" and {left} more" if left > 0 else ""
+            out.print(
+                f"      {finding['records']:,} {finding['kind']} {spans}{more} {finding['detail']}"
+            )
+
+
+@command.command()
+@click.argument("topic")
+@click.argument("window")
+@click.option("--timeout", default=RUN_TIMEOUT_SECONDS, show_default=True, help="Seconds to wait.")
+@click.pass_context
+def rerun(ctx: click.Context, topic: str, window: str, timeout: float) -> None:
+    """Land WINDOW again and judge it anew; the same rows come out, whatever happened to them.
+
+    What still runs of an older attempt is interrupted first. Exit code 3 when the window's books
+    do not balance afterwards.
+    """
+    here = settings()
+    penstock = Connections(here)
+    ref = penstock.kafka.ref(topic)
+    found = find(penstock, ref, window)
+    api = DagsterApi(here, penstock.clock)
+    tags = {
+        "dagster/partition": found.window,
+        WINDOW_TAG: found.window,
+        WINDOW_ID_TAG: found.window_id,
+        "penstock/rerun": getpass.getuser(),
+    }
+    run_id = api.launch(landing_job(topic), tags)
+    out = console()
+    out.print(f"run {run_id}: {api.run_url(run_id)}")
+    outcome = api.follow(run_id, timeout, lambda line: out.print(f"  {line}"))
+    for failure in outcome.failures:
+        out.print(f"  [red]{failure}[/]")
+    for asset, check, passed, description in outcome.checks:
+        mark = "[green]✓[/]" if passed else "[red]✗[/]"
+        out.print(f"  {mark} {asset} {check}: {description}")
+    book = penstock.windows.newest_book(ref, found.sequence)
+    state = state_of(book)
+    out.print(f"{topic} {found.window}: [{STYLES.get(state, 'red')}]{state}[/]")
+    if not outcome.succeeded and not outcome.checks:
+        ctx.exit(1)
+    if state not in (WindowState.BALANCED, WindowState.ACCEPTED, WindowState.PENDING):
+        ctx.exit(3)
+
+
+@command.command()
+@click.argument("topic")
+@click.argument("window")
+@click.option("--reason", required=True, help="Why this is known and lived with.")
+@click.option("--by", default=None, help="Who says so; your user name by default.")
+def accept(topic: str, window: str, reason: str, by: str | None) -> None:
+    """Accept what WINDOW's newest book found: recorded, and retention may pass it.
+
+    It covers what was found until now and nothing that is found later.
+    """
+    penstock = Connections(settings())
+    found = find(penstock, penstock.kafka.ref(topic), window)
+    try:
+        acceptance = penstock.windows.accept(
+            found, by or getpass.getuser(), reason, penstock.clock.now()
+        )
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    book = Bookkeeper(penstock).archive(found, [])
+    records = sum(f.count for f in acceptance.findings)
+    console().print(
+        f"{topic} {found.window}: {book.state}; {records:,} records in "
+        f"{len(acceptance.findings)} findings accepted by {acceptance.by}"
+    )
+
+
+@command.command()
+@click.argument("topic")
+def begin(topic: str) -> None:
+    """Begin a new chain of windows for a TOPIC that was recreated under its old name.
+
+    What the old topic held and was not landed is gone with it; its chain and books stay.
+    """
+    penstock = Connections(settings())
+    ref = penstock.kafka.ref(topic)
+    before = penstock.windows.incarnations(ref.cluster_id, topic)
+    penstock.windows.admit(ref, penstock.clock.now(), begin_new=True)
+    said = "goes on; nothing was to begin" if ref.topic_id in before else "begins"
+    console().print(f"{topic}: the chain of topic id {ref.topic_id} {said} ({table_part(topic)})")

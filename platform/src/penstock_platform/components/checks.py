@@ -1,0 +1,93 @@
+"""Partitioned asset checks, in the one place that touches Dagster's preview of them.
+
+A window's verdict is an asset check on that window's partition. Three ways lead to one: inside the
+landing run (``window_check`` in the asset's own step, so that it can block), check-only (the same
+step with nothing but the check selected), and ``report_verdict`` for a job that judges several
+windows at once (a single run over several partitions would record its checks without a partition,
+dagster 1.13).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from penstock_platform.components.metadata import equation_metadata, equation_sentence
+from penstock_platform.domain.books import EquationResult, WindowState
+
+# Nothing is known to be wrong. A check fails only for what a person has to look at.
+PASSING = frozenset({WindowState.BALANCED, WindowState.PENDING})
+# Amiss, but nothing is lost: what compaction took, and what is still due.
+WARNING = frozenset({WindowState.PENDING, WindowState.UNPROVEN})
+
+
+def window_check(
+    name: str,
+    asset: dg.AssetKey,
+    partitions: dg.PartitionsDefinition[str],
+    *,
+    blocking: bool,
+    description: str,
+    metadata: Mapping[str, Any] | None = None,
+) -> dg.AssetCheckSpec:
+    """The specification of a check that is evaluated window by window."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        return dg.AssetCheckSpec(
+            name,
+            asset=asset,
+            blocking=blocking,
+            description=description,
+            metadata=metadata,
+            partitions_def=partitions,
+        )
+
+
+def verdict(
+    result: EquationResult,
+    asset: dg.AssetKey,
+    *,
+    severity: str = "ERROR",
+    accept_unaudited: bool = False,
+    accepted: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+) -> dg.AssetCheckResult:
+    """An equation's outcome as the result of the check that bears its name.
+
+    PENDING passes: evidence that is still due is nobody's failure, and alerts nobody. ``accepted``:
+    a person has accepted all that the window's book found.
+    """
+    forgiven = accepted or (accept_unaudited and result.state is WindowState.UNAUDITED)
+    sentence = equation_sentence(result)
+    return dg.AssetCheckResult(
+        asset_key=asset,
+        check_name=str(result.equation),
+        passed=forgiven or result.state in PASSING,
+        severity=dg.AssetCheckSeverity("WARN" if result.state in WARNING else severity),
+        description=f"ACCEPTED by a person. {sentence}" if accepted else sentence,
+        metadata={**equation_metadata(result), **(metadata or {})},
+    )
+
+
+def report_verdict(
+    instance: dg.DagsterInstance, result: dg.AssetCheckResult, partition: str
+) -> None:
+    """Record a verdict for one window's partition, outside of any step that owns the check."""
+    if result.asset_key is None or result.check_name is None:
+        raise ValueError("a verdict names its asset and its check")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                asset_key=result.asset_key,
+                check_name=result.check_name,
+                passed=result.passed,
+                severity=result.severity,
+                description=result.description,
+                metadata=result.metadata,
+                partition=partition,
+            )
+        )

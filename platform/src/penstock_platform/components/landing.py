@@ -1,0 +1,325 @@
+"""The landing run of one window: bronze, silver, books, each proven before the next may start.
+
+The Dagster partition key names the window; the window object names the offsets. Everything here is
+a pure function of that object and can be run again at any time. The checks live in the steps of
+their assets (``can_subset``): a blocking one stops the run before what follows, and any of them
+can be run alone.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+
+from penstock_platform.components.checks import verdict, window_check
+from penstock_platform.components.metadata import landing_metadata, window_metadata
+from penstock_platform.components.names import TOPIC_TAG
+from penstock_platform.components.plan import TopicPlan
+from penstock_platform.domain.books import Book, Equation, WindowState
+from penstock_platform.domain.contract import Contract
+from penstock_platform.domain.incidents import rerun_command
+from penstock_platform.domain.receipts import Receipt
+from penstock_platform.domain.topics import bronze_table, quarantine_table, silver_table
+from penstock_platform.domain.windows import Window
+from penstock_platform.resources.books import Bookkeeper, result_of
+from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.kafka import UnknownTopicError
+from penstock_platform.resources.landing import land_window, parse_window
+
+Events = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]
+# What passes by itself: Spark or S3 restarting. A failed proof is a verdict and not tried again.
+RETRIES = dg.RetryPolicy(max_retries=3, delay=3, backoff=dg.Backoff.EXPONENTIAL)
+BACKFILL = dg.BackfillPolicy.multi_run(1)
+
+
+class WindowAssetContext:
+    """What a step of a landing run works with: connections, the window, its books."""
+
+    def __init__(self, context: dg.AssetExecutionContext, plan: TopicPlan) -> None:
+        self.dagster = context
+        self.plan = plan
+        self.penstock: Connections = context.resources.penstock
+        self.books = Bookkeeper(self.penstock)
+        self.window = find_window(self.penstock, plan, context.partition_key)
+
+    @property
+    def materialising(self) -> bool:
+        """False when only the check was asked for."""
+        return bool(self.dagster.selected_asset_keys)
+
+    def land(self) -> Receipt:
+        """Land the window, telling of each step."""
+        landed = land_window(self.penstock, self.window, self.tell)
+        if landed.recovered:
+            self.dagster.log.warning(
+                "%d records were carried over from the lake: the log has deleted them",
+                landed.recovered,
+            )
+        return landed.receipt
+
+    def parse(self, contract: Contract) -> Receipt:
+        """Parse the landed window, telling of each step."""
+        parsed = parse_window(self.penstock, self.window, contract, self.tell)
+        silver, bad = parsed.silver, parsed.quarantine
+        return replace(silver, counts={**silver.counts, "quarantined": bad.rows})
+
+    def tell(self, step: str) -> None:
+        self.dagster.log.info("%s %s: %s", self.plan.name, self.window.window, step)
+
+    def materialised(self, key: dg.AssetKey, metadata: dict[str, Any]) -> Any:
+        uri = self.penstock.window_uri(self.window)
+        return dg.MaterializeResult(
+            asset_key=key,
+            metadata={**window_metadata(self.window, uri), **metadata},
+            data_version=dg.DataVersion(self.window.sha256),
+        )
+
+    def judged(self, key: dg.AssetKey, book: Book, equation: Equation) -> dg.AssetCheckResult:
+        return judgement(self.plan, key, self.window, book, equation)
+
+
+def judgement(
+    plan: TopicPlan, key: dg.AssetKey, window: Window, book: Book, equation: Equation
+) -> dg.AssetCheckResult:
+    """What a window's book says of an equation, as the topic's declaration weighs it."""
+    audit = plan.spec.audit
+    return verdict(
+        result_of(book, equation),
+        key,
+        severity="ERROR" if blocks(equation) else audit.severity,
+        accept_unaudited=audit.accept_unaudited,
+        accepted=book.state is WindowState.ACCEPTED,
+        metadata={
+            "window": window.window,
+            "window_id": window.window_id,
+            "rerun": rerun_command(window.topic, window.window),
+        },
+    )
+
+
+def blocks(equation: Equation) -> bool:
+    """Evidence of producers comes when it comes; what is in the lake must be right at once."""
+    return equation is not Equation.PRODUCED_EQUALS_STORED
+
+
+def find_window(penstock: Connections, plan: TopicPlan, key: str) -> Window:
+    """The frozen window of a partition key. Landing never freezes: without one, it ends here."""
+    try:
+        ref = penstock.kafka.ref(plan.name)
+    except UnknownTopicError as error:
+        raise dg.Failure(
+            f"topic {plan.name} does not exist yet, so window {key} holds nothing; materialise "
+            f"the asset {plan.topic_key.to_user_string()}",
+            allow_retries=False,
+        ) from error
+    window = penstock.windows.find(ref, key)
+    if window is None:
+        newest = penstock.windows.newest(ref)
+        reached = f"the chain ends with {newest.window}" if newest else "its chain is empty"
+        raise dg.Failure(
+            f"window {key} of {plan.name} is not frozen: {reached}. Windows are frozen by "
+            "window_sensor once they have closed; nothing was landed",
+            metadata={"partition": key, "chain_ends_with": newest.window if newest else ""},
+            allow_retries=False,
+        )
+    return window
+
+
+def build_bronze(plan: TopicPlan) -> dg.AssetsDefinition:
+    """``["lake", "bronze", <t>]``: every record of the window, in full fidelity, once."""
+    key = plan.bronze_key
+
+    def land(step: WindowAssetContext) -> Events:
+        landed = step.land() if step.materialising else None
+        book = step.books.prove_landed(step.window, plan.spec)
+        if landed is not None:
+            yield step.materialised(key, landing_metadata(landed, step.penstock.lake))
+        yield step.judged(key, book, Equation.STORED_EQUALS_LANDED)
+
+    return _window_asset(
+        plan,
+        key,
+        land,
+        deps=[plan.topic_key],
+        group="landing",
+        kinds={"spark", "iceberg", "s3"},
+        description=(
+            f"Every record of topic `{plan.name}` with its key, value, headers, timestamps and "
+            "coordinates: one frozen window of exact offsets a partition, landed by Spark in one "
+            "commit. Also the archive: what retention deletes from the broker stays here."
+        ),
+        metadata={
+            "dagster/table_name": bronze_table(plan.name),
+            "dagster/storage_kind": "iceberg",
+        },
+        equation=Equation.STORED_EQUALS_LANDED,
+        check="Every offset of the window's ranges is in the table once. The expectation is the "
+        "window object; the table is read by pyiceberg, without the Spark job's own figures.",
+    )
+
+
+def build_silver(plan: TopicPlan) -> dg.AssetsDefinition:
+    """``["lake", "silver", <t>]``: bronze parsed by the contract; the rest goes to quarantine."""
+    key = plan.silver_key
+    contract = plan.contract
+    if contract is None:
+        raise ValueError(f"topic {plan.name} declares no schema")
+
+    def parse(step: WindowAssetContext) -> Events:
+        if step.materialising:
+            refuse_unproven(step)
+        parsed = step.parse(contract) if step.materialising else None
+        book = step.books.prove_parsed(step.window, plan.spec)
+        if parsed is not None:
+            metadata = landing_metadata(parsed, step.penstock.lake)
+            metadata["quarantine_table"] = quarantine_table(plan.name)
+            yield step.materialised(key, metadata)
+        yield step.judged(key, book, Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED)
+
+    return _window_asset(
+        plan,
+        key,
+        parse,
+        deps=[plan.bronze_key],
+        group="silver",
+        kinds={"spark", "iceberg", "s3"},
+        description=(
+            f"`{plan.name}` parsed by its contract ({contract.title or 'JSON Schema'}). Records "
+            f"that do not parse are in `{quarantine_table(plan.name)}` with reason and "
+            "coordinates. A window whose landing is not proven is refused."
+        ),
+        metadata={
+            "dagster/table_name": silver_table(plan.name),
+            "dagster/storage_kind": "iceberg",
+        },
+        equation=Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED,
+        check="Every landed record is parsed or quarantined, once: compared by coordinates in both "
+        "directions, never by counts.",
+    )
+
+
+def build_books(plan: TopicPlan) -> dg.AssetsDefinition:
+    """``["books", <topic>]``: the reconciliation of the window, archived."""
+    key = plan.books_key
+
+    def reconcile(step: WindowAssetContext) -> Events:
+        book = step.books.prove_produced(step.window, plan.spec)
+        if step.materialising:
+            yield step.materialised(key, book_metadata(book))
+        yield step.judged(key, book, Equation.PRODUCED_EQUALS_STORED)
+
+    upstream = plan.silver_key if plan.contract is not None else plan.bronze_key
+    return _window_asset(
+        plan,
+        key,
+        reconcile,
+        deps=[upstream, plan.bronze_key] if upstream != plan.bronze_key else [upstream],
+        group="books",
+        kinds={"kafka", "s3"},
+        description=(
+            f"The books of `{plan.name}`: what producers say they sent, what the broker stored, "
+            "what was landed, parsed and quarantined, per window, in exact offsets. Archived as "
+            "create-only objects; a later one supersedes."
+        ),
+        metadata={},
+        equation=Equation.PRODUCED_EQUALS_STORED,
+        check="Offsets claimed by audited producers and offsets stored are the same sets, "
+        "sequences are there once, digests agree. Yellow while evidence is still due.",
+    )
+
+
+def book_metadata(book: Book) -> dict[str, Any]:
+    """The tiers side by side, and the window's state."""
+    return {
+        "state": str(book.state),
+        **{f"tier/{name}": count for name, count in book.tiers.items()},
+        **{f"evidence/{name}": value for name, value in book.evidence.items()},
+        "equations": dg.MetadataValue.md(
+            "\n".join(f"- `{r.equation}`: {r.state}" for r in book.equations)
+        ),
+    }
+
+
+def refuse_unproven(step: WindowAssetContext) -> None:
+    """Silver's own gate: the books, not this run's luck, say whether the landing is proven."""
+    book = step.books.newest(step.window)
+    result = book.result(Equation.STORED_EQUALS_LANDED) if book is not None else None
+    if book is not None and result is not None:
+        compacted = result.state is WindowState.UNPROVEN and step.plan.spec.compacted
+        if result.balanced or compacted or book.state is WindowState.ACCEPTED:
+            return
+    state = result.state if result is not None else WindowState.FROZEN
+    raise dg.Failure(
+        f"window {step.window.window} of {step.plan.name} is {state}: its landing is not proven, "
+        f"so it is not parsed. Run: {rerun_command(step.window.topic, step.window.window)}",
+        metadata={"state": str(state)},
+        allow_retries=False,
+    )
+
+
+def build_landing_job(plan: TopicPlan) -> Any:
+    """One run a window."""
+    return dg.define_asset_job(
+        plan.landing_job,
+        selection=dg.AssetSelection.assets(*plan.landing_keys),
+        description=f"Land, parse and reconcile one window of {plan.name}.",
+        executor_def=dg.in_process_executor,
+        tags={TOPIC_TAG: plan.name},
+    )
+
+
+def build_evidence_job(plan: TopicPlan) -> Any:
+    """An asset job whose check is run alone while evidence is due."""
+    return dg.define_asset_job(
+        plan.evidence_job,
+        selection=dg.AssetSelection.assets(plan.books_key),
+        description=f"Hear the producers of one window of {plan.name} again.",
+        executor_def=dg.in_process_executor,
+        tags={TOPIC_TAG: plan.name},
+    )
+
+
+def _window_asset(
+    plan: TopicPlan,
+    key: dg.AssetKey,
+    body: Callable[[WindowAssetContext], Events],
+    *,
+    deps: list[dg.AssetKey],
+    group: str,
+    kinds: set[str],
+    description: str,
+    metadata: dict[str, Any],
+    equation: Equation,
+    check: str,
+) -> dg.AssetsDefinition:
+    @dg.multi_asset(
+        name=key.to_python_identifier(),
+        can_subset=True,
+        specs=[
+            dg.AssetSpec(
+                key,
+                deps=deps,
+                skippable=True,
+                group_name=group,
+                kinds=kinds,
+                owners=plan.owners,
+                tags=plan.tags,
+                description=description,
+                metadata=metadata,
+            )
+        ],
+        check_specs=[
+            window_check(
+                str(equation), key, plan.partitions, blocking=blocks(equation), description=check
+            )
+        ],
+        partitions_def=plan.partitions,
+        backfill_policy=BACKFILL,
+        retry_policy=RETRIES,
+        required_resource_keys={"penstock"},
+    )
+    def window_asset(context: dg.AssetExecutionContext) -> Events:
+        yield from body(WindowAssetContext(context, plan))
+
+    return window_asset

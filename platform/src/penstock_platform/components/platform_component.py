@@ -1,0 +1,207 @@
+"""``PlatformComponent``: the sensors and schedules that keep every declared topic moving.
+
+::
+
+    type: penstock_platform.PlatformComponent
+    attributes:
+      reverify: {cron: "*/10 * * * *", windows: 12}
+      retention: {cron: "5 * * * *", apply: true}
+      observe: {cron: "* * * * *"}
+      quality: {cron: "*/15 * * * *"}
+
+One document a code location; all keys have defaults. It also provides the resource ``penstock``
+(connections to the services of this home) and runs every job in its own process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import dagster as dg
+from croniter import croniter  # type: ignore[import-untyped]
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from penstock_platform.components import declarations
+from penstock_platform.components.alerting import build_alert_sensor
+from penstock_platform.components.landing import build_evidence_job, build_landing_job
+from penstock_platform.components.observe import build_observe
+from penstock_platform.components.plan import TopicPlan
+from penstock_platform.components.quality import QualityComponent
+from penstock_platform.components.retention import build_retention_schedule
+from penstock_platform.components.reverify import build_reverify
+from penstock_platform.components.sensors import (
+    build_evidence_sensor,
+    build_topic_sensor,
+    build_window_sensor,
+)
+from penstock_platform.components.topic import TopicComponent
+from penstock_platform.domain.topics import TopicError, refuse_collisions
+from penstock_platform.resources.connections import Connections
+from penstock_platform.settings import Settings
+
+TOPICS_JOB = "topics"
+
+
+def _cron(text: str) -> str:
+    if len(text.split()) != 5 or not croniter.is_valid(text):
+        raise ValueError(f"{text!r} is not a cron of five fields")
+    return text
+
+
+Cron = Annotated[str, AfterValidator(_cron)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ReverifySpec(_Part):
+    """``windows``: how many of each topic's newest windows are proven again."""
+
+    cron: Cron = "*/10 * * * *"
+    windows: int = Field(default=12, ge=1, le=10_000)
+
+
+class SweepSpec(_Part):
+    """``apply: false`` only explains what would be deleted."""
+
+    cron: Cron = "5 * * * *"
+    apply: bool = True
+
+
+class ObserveSpec(_Part):
+    cron: Cron = "* * * * *"
+
+
+class QualityScheduleSpec(_Part):
+    cron: Cron = "*/15 * * * *"
+
+
+class PlatformSpec(_Part):
+    """When the platform looks again."""
+
+    reverify: ReverifySpec = ReverifySpec()
+    retention: SweepSpec = SweepSpec()
+    observe: ObserveSpec = ObserveSpec()
+    quality: QualityScheduleSpec = QualityScheduleSpec()
+
+
+_ATTRIBUTES = declarations.attributes_model("PlatformAttributes", PlatformSpec)
+
+
+@dg.resource(description="Connections to the services of this home, opened when first used.")
+def penstock_resource(_context: dg.InitResourceContext) -> Connections:
+    """The resource ``penstock``; tests put another object in its place."""
+    return Connections(Settings.load())
+
+
+class PlatformComponent(dg.Component):
+    """Sensors, schedules and resources of all topics declared in this code location."""
+
+    def __init__(self, spec: PlatformSpec | None = None) -> None:
+        self.spec = spec or PlatformSpec()
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        return _ATTRIBUTES
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        return dg.ComponentTypeSpec(
+            description=cls.__doc__, produces=["sensor", "schedule", "job", "resource"]
+        )
+
+    @classmethod
+    def load(
+        cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
+    ) -> PlatformComponent:
+        """Raises DeclarationError with file and line."""
+        try:
+            return cls(PlatformSpec.model_validate(declarations.values_of(attributes)))
+        except ValidationError as error:
+            raise declarations.DeclarationError(
+                "\n".join(
+                    f"{declarations.place_of(context, *e['loc'])}: "
+                    f"{'.'.join(map(str, e['loc']))}: "
+                    f"{e['msg'].removeprefix('Value error, ')} (found {e['input']!r})"
+                    for e in error.errors()
+                )
+            ) from error
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        settings = Settings.load()
+        tree = context.component_tree
+        plans = [c.plan(settings) for c in tree.get_all_components(of_type=TopicComponent)]
+        try:
+            refuse_collisions(plan.spec for plan in plans)
+        except TopicError as error:
+            places = ", ".join(plan.declared_at for plan in plans)
+            raise declarations.DeclarationError(f"{error} (declared in {places})") from error
+        suites = tree.get_all_components(of_type=QualityComponent)
+        return build_platform(self.spec, plans, settings, has_quality=bool(suites))
+
+
+def build_platform(
+    spec: PlatformSpec, plans: Sequence[TopicPlan], settings: Settings, *, has_quality: bool
+) -> dg.Definitions:
+    """Sensors, schedules, jobs and resources for these topics."""
+    landed = [plan for plan in plans if plan.spec.land is not None]
+    sensors: list[Any] = [build_alert_sensor(plans, settings)]
+    parts: list[dg.Definitions] = []
+    jobs: list[Any] = []
+    if plans:
+        topics_job = _topics_job(plans)
+        jobs.append(topics_job)
+        sensors.append(build_topic_sensor(plans, topics_job))
+        parts.append(build_observe(plans, spec.observe.cron))
+    if landed:
+        landing = [build_landing_job(plan) for plan in landed]
+        evidence = [build_evidence_job(plan) for plan in landed]
+        jobs += [*landing, *evidence]
+        sensors.append(build_window_sensor(landed, landing))
+        sensors.append(build_evidence_sensor(landed, evidence))
+        parts.append(build_reverify(landed, spec.reverify.cron, spec.reverify.windows))
+        swept = [plan for plan in landed if plan.swept]
+        if swept:
+            cron, apply = spec.retention.cron, spec.retention.apply
+            parts.append(build_retention_schedule(swept, cron, apply=apply))
+    if has_quality:
+        parts.append(_quality_schedule(landed, spec.quality.cron))
+    own = dg.Definitions(
+        sensors=sensors,
+        jobs=jobs,
+        resources={"penstock": penstock_resource},
+        executor=dg.in_process_executor,
+    )
+    return dg.Definitions.merge(own, *parts)
+
+
+def _topics_job(plans: Sequence[TopicPlan]) -> Any:
+    return dg.define_asset_job(
+        TOPICS_JOB,
+        selection=dg.AssetSelection.assets(*(plan.topic_key for plan in plans)).without_checks(),
+        description="Make the cluster agree with the declarations of topics.",
+        executor_def=dg.in_process_executor,
+    )
+
+
+def _quality_schedule(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
+    keys = [plan.silver_key for plan in plans if plan.contract is not None]
+    job = dg.define_asset_job(
+        "quality",
+        selection=dg.AssetSelection.checks_for_assets(*keys)
+        - dg.AssetSelection.checks(
+            *(dg.AssetCheckKey(key, "parsed_plus_quarantined_equals_landed") for key in keys)
+        ),
+        description="Run the Great Expectations suites on the newest proven windows of silver.",
+        executor_def=dg.in_process_executor,
+    )
+    schedule = dg.ScheduleDefinition(
+        name="quality",
+        job=job,
+        cron_schedule=cron,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Quality of silver, off the landing's critical path.",
+    )
+    return dg.Definitions(jobs=[job], schedules=[schedule])

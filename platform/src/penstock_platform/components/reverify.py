@@ -1,0 +1,123 @@
+"""The `reverify` schedule: proof goes stale, so recent windows are proven again.
+
+One run reads each table's current snapshot with pyiceberg and judges the newest windows of every
+topic. A verdict is reported on its window's partition; one that says something new is archived as
+the window's newest book. Nothing is landed, nothing is mended: the alert names the command for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+
+from penstock_platform.components.checks import report_verdict
+from penstock_platform.components.landing import judgement
+from penstock_platform.components.metadata import table
+from penstock_platform.components.plan import TopicPlan
+from penstock_platform.domain.books import Book, Equation, EquationResult
+from penstock_platform.domain.topics import bronze_table
+from penstock_platform.domain.windows import Window
+from penstock_platform.resources.books import Bookkeeper, changed
+from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.kafka import UnknownTopicError
+
+REVERIFY_KEY = dg.AssetKey(["ops", "reverification"])
+WINDOW_SCHEMA = dg.TableSchema(
+    [
+        dg.TableColumn("topic", "string"),
+        dg.TableColumn("window", "string"),
+        dg.TableColumn("equation", "string"),
+        dg.TableColumn("state", "string"),
+        dg.TableColumn("expected", "int"),
+        dg.TableColumn("found", "int"),
+        dg.TableColumn("new", "bool", "Whether this differs from the book before"),
+    ]
+)
+
+
+def build_reverify(plans: Sequence[TopicPlan], cron: str, windows: int) -> dg.Definitions:
+    """Asset, job and schedule."""
+
+    @dg.asset(
+        key=REVERIFY_KEY,
+        group_name="ops",
+        kinds={"iceberg"},
+        deps=[key for plan in plans for key in plan.landing_keys[:-1]],
+        required_resource_keys={"penstock"},
+        description=f"The newest {windows} windows of every topic, proven again against what is in "
+        "the tables now. Finds rows that vanished or were doubled after their landing.",
+    )
+    def reverification(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+        penstock: Connections = context.resources.penstock
+        started = penstock.clock.monotonic()
+        rows: list[dict[str, Any]] = []
+        for plan in plans:
+            for row in reverify_topic(context, penstock, plan, windows):
+                rows.append(row)
+        wrong = [row for row in rows if row["state"] != "BALANCED"]
+        yield dg.MaterializeResult(
+            metadata={
+                "verdicts": len(rows),
+                "not_balanced": len(wrong),
+                "seconds": round(penstock.clock.monotonic() - started, 3),
+                "windows": table([*wrong, *(r for r in rows if r not in wrong)], WINDOW_SCHEMA),
+            }
+        )
+
+    job = dg.define_asset_job(
+        "reverify",
+        selection=dg.AssetSelection.assets(REVERIFY_KEY),
+        executor_def=dg.in_process_executor,
+        description="Prove recent windows again.",
+    )
+    schedule = dg.ScheduleDefinition(
+        name="reverify",
+        job=job,
+        cron_schedule=cron,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Proof goes stale: recent windows against the tables' current snapshots.",
+    )
+    return dg.Definitions(assets=[reverification], jobs=[job], schedules=[schedule])
+
+
+def reverify_topic(
+    context: dg.AssetExecutionContext, penstock: Connections, plan: TopicPlan, windows: int
+) -> Iterator[dict[str, Any]]:
+    """Judge a topic's newest windows; yields one row for each verdict."""
+    try:
+        ref = penstock.kafka.ref(plan.name)
+    except UnknownTopicError:
+        return
+    books = Bookkeeper(penstock)
+    for window in penstock.windows.recent(ref, windows):
+        before = books.newest(window)
+        if before is None:
+            continue  # not landed yet: its own run is under way
+        for key, result, snapshots in judge_again(books, plan, window, before):
+            new = changed(before, result)
+            book = books.archive(window, [result], snapshots=snapshots) if new else before
+            shown = judgement(plan, key, window, book, result.equation)
+            report_verdict(context.instance, shown, window.window)
+            if new:
+                context.log.warning("%s %s: %s", plan.name, window.window, shown.description)
+            yield {
+                "topic": plan.name,
+                "window": window.window,
+                "equation": str(result.equation),
+                "state": str(result.state),
+                "expected": result.expected,
+                "found": result.found,
+                "new": new,
+            }
+
+
+def judge_again(
+    books: Bookkeeper, plan: TopicPlan, window: Window, before: Book
+) -> Iterator[tuple[dg.AssetKey, EquationResult, dict[str, int] | None]]:
+    """The equations of the lake that were judged once: each with its asset and what was read."""
+    result, snapshot_id = books.judge_landed(window, plan.spec)
+    snapshots = {bronze_table(plan.name): snapshot_id} if snapshot_id is not None else None
+    yield plan.bronze_key, result, snapshots
+    parsed = Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED
+    if plan.contract is not None and before.result(parsed) is not None:
+        yield plan.silver_key, books.judge_parsed(window, plan.spec), None

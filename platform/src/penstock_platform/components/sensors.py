@@ -1,0 +1,245 @@
+"""The sensors that keep windows moving. They read offsets and small objects, never records."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC
+from typing import Any
+
+import dagster as dg
+
+from penstock_platform.components.names import WINDOW_ID_TAG, WINDOW_TAG
+from penstock_platform.components.plan import TopicPlan
+from penstock_platform.domain.books import Book, Equation, WindowState
+from penstock_platform.domain.clock import Clock, from_iso
+from penstock_platform.domain.windows import ChainError, TopicRef, Window
+from penstock_platform.resources.archive import ArchiveError
+from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.freezer import FreezeError, freeze_due
+from penstock_platform.resources.kafka import ClusterError, UnknownTopicError
+
+WINDOW_INTERVAL_SECONDS = 2
+EVIDENCE_INTERVAL_SECONDS = 5
+TOPIC_INTERVAL_SECONDS = 10
+ATTEMPTS_MAX = 5
+# A run that is under way for longer was left behind by a process that died without a word.
+RUN_LOST_SECONDS = 900.0
+
+
+def build_topic_sensor(plans: Sequence[TopicPlan], job: Any) -> dg.SensorDefinition:
+    """Materialises topics that are declared and not there yet; once for each declaration."""
+
+    @dg.sensor(
+        name="topic_sensor",
+        job=job,
+        minimum_interval_seconds=TOPIC_INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={"penstock"},
+        description="Creates declared topics that the cluster does not have. A topic that someone "
+        "deleted is not created again by itself: its chain of windows would end in another topic.",
+    )
+    def topic_sensor(context: dg.SensorEvaluationContext) -> Any:
+        penstock: Connections = context.resources.penstock
+        try:
+            cluster_id = penstock.kafka.cluster_id()
+            present = set(penstock.kafka.topics())
+            missing = [
+                plan
+                for plan in plans
+                if plan.name not in present
+                and not penstock.windows.incarnations(cluster_id, plan.name)
+            ]
+        except (ClusterError, ArchiveError) as error:
+            return dg.SkipReason(f"not yet: {error}")
+        if not missing:
+            return dg.SkipReason(f"{len(plans)} declared topics, none missing")
+        names = sorted(plan.name for plan in missing)
+        return dg.RunRequest(
+            run_key=f"topics/{cluster_id}/{'+'.join(names)}",
+            asset_selection=[plan.topic_key for plan in missing],
+            tags={"penstock/topics": ", ".join(names)},
+        )
+
+    return topic_sensor
+
+
+def build_window_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.SensorDefinition:
+    """Freezes what is due and requests one landing run for each window."""
+
+    @dg.sensor(
+        name="window_sensor",
+        jobs=jobs,
+        minimum_interval_seconds=WINDOW_INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={"penstock"},
+        description="Freezes due windows (offsets only, milliseconds) and requests one landing run "
+        "for each. Catches up by itself after a pause, in order.",
+    )
+    def window_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        penstock: Connections = context.resources.penstock
+        landed: dict[str, int] = json.loads(context.cursor or "{}")
+        requests: list[dg.RunRequest] = []
+        notes: list[str] = []
+        for plan in plans:
+            try:
+                for window in freeze(penstock, plan):
+                    context.log.info(
+                        "froze %s %s: %d records", plan.name, window.window, window.record_count
+                    )
+                ref = penstock.kafka.ref(plan.name)
+                waiting, landed[ref.topic_id] = unlanded(
+                    penstock, plan, ref, landed.get(ref.topic_id, 0)
+                )
+            except UnknownTopicError:
+                notes.append(f"{plan.name}: not created yet")
+                continue
+            except (ClusterError, ArchiveError, ChainError, FreezeError) as error:
+                context.log.error("%s: %s", plan.name, error)
+                notes.append(f"{plan.name}: {error}")
+                continue
+            for window in waiting:
+                request = landing_request(context.instance, penstock.clock, plan, window)
+                requests += [request] if request is not None else []
+        reason = "; ".join(notes) or f"no window of {len(plans)} topics is due"
+        return dg.SensorResult(
+            run_requests=requests,
+            skip_reason=None if requests else dg.SkipReason(reason),
+            cursor=json.dumps(landed),
+        )
+
+    return window_sensor
+
+
+def freeze(penstock: Connections, plan: TopicPlan) -> list[Window]:
+    """Publish the topic's due windows; returns those that this call published."""
+    if plan.spec.land is None:
+        return []
+    penstock.kafka.ref(plan.name)  # a start is settled only for a topic that exists
+    start = penstock.windows.partition_start(
+        plan.cluster, plan.name, plan.spec.land.cron, penstock.clock.now()
+    )
+    return freeze_due(penstock.kafka, penstock.windows, plan.spec, penstock.clock, start=start)
+
+
+def unlanded(
+    penstock: Connections, plan: TopicPlan, ref: TopicRef, first: int
+) -> tuple[list[Window], int]:
+    """Windows from ``first`` on whose landing has not come to its verdict, oldest first, and the
+    sequence before which all have."""
+    waiting: list[Window] = []
+    sequence = first
+    while (window := penstock.windows.get(ref, sequence)) is not None:
+        if not came_to_verdict(plan, penstock.windows.newest_book(ref, sequence)):
+            waiting.append(window)
+        sequence += 1
+    return waiting, waiting[0].sequence if waiting else sequence
+
+
+def came_to_verdict(plan: TopicPlan, book: Book | None) -> bool:
+    """Whether a landing run got as far as it can: a failed proof is a verdict too."""
+    landed = book.result(Equation.STORED_EQUALS_LANDED) if book is not None else None
+    if book is None or landed is None:
+        return False
+    parsed = book.result(Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED)
+    return plan.contract is None or parsed is not None or not landed.balanced
+
+
+def landing_request(
+    instance: dg.DagsterInstance, clock: Clock, plan: TopicPlan, window: Window
+) -> dg.RunRequest | None:
+    """One run for one window: the key is the window's own hash, and Dagster runs no key twice.
+
+    None while a run is under way. A run that ended without a verdict (its process was killed, Spark
+    was gone for long) is followed by another, ``ATTEMPTS_MAX`` in all; then the alert has the word.
+    """
+    records = instance.get_run_records(
+        dg.RunsFilter(job_name=plan.landing_job, tags={WINDOW_ID_TAG: window.window_id})
+    )
+    now = clock.now()
+    for record in records:
+        age = (now - record.create_timestamp.replace(tzinfo=UTC)).total_seconds()
+        if not record.dagster_run.is_finished and age < RUN_LOST_SECONDS:
+            return None
+    if len(records) >= ATTEMPTS_MAX:
+        return None
+    return dg.RunRequest(
+        run_key=window.sha256 if not records else f"{window.sha256}/{len(records)}",
+        job_name=plan.landing_job,
+        partition_key=window.window,
+        tags={WINDOW_TAG: window.window, WINDOW_ID_TAG: window.window_id},
+    )
+
+
+def build_evidence_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.SensorDefinition:
+    """Asks again for the producers' evidence of windows that are PENDING."""
+
+    @dg.sensor(
+        name="evidence_sensor",
+        jobs=jobs,
+        minimum_interval_seconds=EVIDENCE_INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={"penstock"},
+        description="Evaluates produced_equals_stored again, alone, for windows whose evidence is "
+        "still due. PENDING alerts nobody; after the topic's grace it is UNAUDITED.",
+    )
+    def evidence_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        penstock: Connections = context.resources.penstock
+        decided: dict[str, int] = json.loads(context.cursor or "{}")
+        requests: list[dg.RunRequest] = []
+        notes: list[str] = []
+        for plan in plans:
+            try:
+                ref = penstock.kafka.ref(plan.name)
+                first = decided.get(ref.topic_id, 0)
+                waiting, decided[ref.topic_id] = undecided_windows(penstock, ref, first)
+            except (ClusterError, ArchiveError, ChainError) as error:
+                notes.append(f"{plan.name}: {error}")
+                continue
+            requests += [evidence_request(plan, window, books) for window, books in waiting]
+        reason = "; ".join(notes) or "no window waits for evidence"
+        return dg.SensorResult(
+            run_requests=requests,
+            skip_reason=None if requests else dg.SkipReason(reason),
+            cursor=json.dumps(decided),
+        )
+
+    return evidence_sensor
+
+
+def undecided_windows(
+    penstock: Connections, ref: TopicRef, first: int
+) -> tuple[list[tuple[Window, int]], int]:
+    """Windows from ``first`` on whose evidence is to be heard again now, each with the number of
+    its books so far; and the sequence before which every window is decided.
+
+    A window's turn comes later each time, by ``EVIDENCE_INTERVAL_SECONDS`` a book: evidence is
+    there at once or, after a producer's death, not before the grace is over.
+    """
+    waiting: list[tuple[Window, int]] = []
+    undecided: int | None = None
+    sequence = first
+    while (window := penstock.windows.get(ref, sequence)) is not None:
+        books = penstock.windows.books(ref, sequence)
+        result = books[-1].result(Equation.PRODUCED_EQUALS_STORED) if books else None
+        if result is None or result.state is WindowState.PENDING:
+            undecided = sequence if undecided is None else undecided
+            if books:
+                age = penstock.clock.now() - from_iso(books[-1].made_at)
+                # Without any result the landing run is still on its way, or died on it.
+                pause = EVIDENCE_INTERVAL_SECONDS * (len(books) if result is not None else 12)
+                if age.total_seconds() >= pause:
+                    waiting.append((window, len(books)))
+        sequence += 1
+    return waiting, sequence if undecided is None else undecided
+
+
+def evidence_request(plan: TopicPlan, window: Window, number: int) -> dg.RunRequest:
+    """Only the check: a check-only job with a partition key raises, an asset job does not."""
+    check = dg.AssetCheckKey(plan.books_key, str(Equation.PRODUCED_EQUALS_STORED))
+    return dg.RunRequest(
+        run_key=f"{window.sha256}/evidence/{number}",
+        job_name=plan.evidence_job,
+        partition_key=window.window,
+        asset_selection=[],
+        asset_check_keys=[check],
+        tags={WINDOW_TAG: window.window, WINDOW_ID_TAG: window.window_id},
+    )

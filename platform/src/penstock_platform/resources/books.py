@@ -1,0 +1,151 @@
+"""Keeping the books: prove an equation of a window against what is there now, and archive it.
+
+Expectations come from the window object and from producers; what is found comes from the table's
+current snapshot, read by pyiceberg. The Spark job's own figures are never asked.
+
+Run again at any time: a proof only reads, and its book supersedes the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+
+from penstock_platform.domain.books import Book, Equation, EquationResult, WindowState
+from penstock_platform.domain.claims import StoredRecords
+from penstock_platform.domain.clock import to_iso
+from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.reconcile import (
+    LogView,
+    parsed_plus_quarantined_equals_landed,
+    stored_equals_landed,
+)
+from penstock_platform.domain.topics import TopicSpec, bronze_table, quarantine_table, silver_table
+from penstock_platform.domain.windows import Window
+from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.evidence import EvidenceReader
+from penstock_platform.resources.kafka import ClusterError
+
+CODE_VERSION = version("penstock-platform")
+# Findings of equation 1 whose offsets are not in bronze, so nothing can be compared there.
+UNLANDED = frozenset({"missing", "retained_away", "hole", "log_truncated"})
+
+
+class Bookkeeper:
+    """Proves windows and archives what was found."""
+
+    def __init__(self, penstock: Connections) -> None:
+        self._penstock = penstock
+
+    def newest(self, window: Window) -> Book | None:
+        return self._penstock.windows.newest_book(window.ref, window.sequence)
+
+    def judge_landed(self, window: Window, spec: TopicSpec) -> tuple[EquationResult, int | None]:
+        """Equation 1 against bronze's current snapshot, and that snapshot's id.
+
+        Only where it does not come out is the log asked which of the holes are legal.
+        """
+        table = bronze_table(spec.name)
+        snapshot = self._penstock.lake.current_snapshot(table)
+        snapshot_id = snapshot.snapshot_id if snapshot is not None else None
+        landed = self._penstock.lake.offsets(table, window.window_id, snapshot_id)
+        result = stored_equals_landed(window, landed)
+        if not result.balanced:
+            result = stored_equals_landed(window, landed, self._log_view(window, spec))
+        return result, snapshot_id
+
+    def judge_parsed(self, window: Window, spec: TopicSpec) -> EquationResult:
+        """Equation 3 against the current snapshots of bronze, silver and quarantine."""
+        lake = self._penstock.lake
+        return parsed_plus_quarantined_equals_landed(
+            lake.offsets(bronze_table(spec.name), window.window_id),
+            lake.offsets(silver_table(spec.name), window.window_id),
+            lake.offsets(quarantine_table(spec.name), window.window_id),
+        )
+
+    def prove_landed(self, window: Window, spec: TopicSpec) -> Book:
+        result, snapshot_id = self.judge_landed(window, spec)
+        snapshots = {bronze_table(spec.name): snapshot_id} if snapshot_id is not None else {}
+        return self.archive(window, [result], snapshots=snapshots)
+
+    def prove_parsed(self, window: Window, spec: TopicSpec) -> Book:
+        return self.archive(window, [self.judge_parsed(window, spec)])
+
+    def prove_produced(self, window: Window, spec: TopicSpec) -> Book:
+        """Equation 2: what producers say against what is stored, which bronze holds (equation 1
+        names what it does not)."""
+        landed = self.newest(window)
+        first = landed.result(Equation.STORED_EQUALS_LANDED) if landed is not None else None
+        findings = first.findings if first is not None else ()
+        unlanded = [r for f in findings if f.kind in UNLANDED for r in f.ranges]
+        reader = EvidenceReader(
+            self._penstock.kafka,
+            self._penstock.windows,
+            self._penstock.clock,
+            self._penstock.lake.values,
+        )
+        result, evidence = reader.judge(window, spec, self._stored, unlanded)
+        return self.archive(window, [result], evidence=evidence)
+
+    def archive(
+        self,
+        window: Window,
+        results: Sequence[EquationResult],
+        *,
+        snapshots: dict[str, int] | None = None,
+        evidence: dict[str, int | str] | None = None,
+    ) -> Book:
+        """Write the book of these results; equations not judged now are taken over."""
+        store = self._penstock.windows
+        book = Book.of(
+            window,
+            results,
+            made_at=to_iso(self._penstock.clock.now()),
+            code_version=CODE_VERSION,
+            snapshots=snapshots,
+            evidence=evidence,
+            acceptances=store.acceptances(window.ref, window.sequence),
+            earlier=self.newest(window),
+        )
+        store.add_book(book)
+        return book
+
+    def _stored(
+        self, windows: Sequence[Window], wanted: Sequence[OffsetRange]
+    ) -> Mapping[int, StoredRecords]:
+        from penstock_platform.spark.stored import stored_records  # noqa: PLC0415 - pyspark
+
+        with self._penstock.spark.tagged(f"penstock/books/{windows[-1].window_id}", "") as spark:
+            return stored_records(spark, windows, wanted)
+
+    def _log_view(self, window: Window, spec: TopicSpec) -> LogView:
+        try:
+            offsets = self._penstock.kafka.offsets(spec.name)
+        except ClusterError:  # the verdict does not wait for the broker: holes stay unexplained
+            return LogView(compacted=spec.compacted)
+        return LogView(
+            log_starts={p: o.log_start for p, o in offsets.items()}, compacted=spec.compacted
+        )
+
+
+def result_of(book: Book, equation: Equation) -> EquationResult:
+    """The book's result of an equation. Raises LookupError when it was never judged."""
+    found = book.result(equation)
+    if found is None:
+        raise LookupError(f"window {book.window} of {book.topic}: {equation} was never judged")
+    return found
+
+
+def changed(before: Book | None, result: EquationResult) -> bool:
+    """Whether this result says anything that the newest book does not."""
+    known = before.result(result.equation) if before is not None else None
+    return known is None or (known.state, known.findings) != (result.state, result.findings)
+
+
+def settled(book: Book | None) -> bool:
+    """Whether nothing more is due for the window: no evidence, no landing, no proof."""
+    return book is not None and book.state not in (
+        WindowState.FROZEN,
+        WindowState.LANDED,
+        WindowState.PENDING,
+    )
