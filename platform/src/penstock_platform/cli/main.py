@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("topic", "List, describe and apply declared topics."),
     "window": ("window", "List, show, re-run and accept the windows of a topic."),
     "audit": ("audit", "Say of every window whether its books balance (exit code 3 if not)."),
+    "alert": ("alert", "List alerts, and try whether they get through."),
 }
 
 
@@ -97,8 +98,12 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way to end, one lin
 def sentence(error: Exception) -> str:
     """What to tell a person. Errors of ours are sentences; others say where they came from."""
     text = " ".join(str(error).split(" ")).strip()
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     if type(error).__module__.startswith("penstock_"):
-        return f"Error: {text}"
+        return f"Error: {text}{notes}"
+    if type(error).__name__ == "KafkaException" and error.args:
+        reason = error.args[0].str() if hasattr(error.args[0], "str") else text
+        return f"Error: Kafka says: {reason}{notes}; does it serve? penstock status"
     frames = traceback.extract_tb(error.__traceback__)
     ours = [f for f in frames if "penstock_" in f.filename] or list(frames)
     place = f" (at {ours[-1].filename}:{ours[-1].lineno})" if ours else ""

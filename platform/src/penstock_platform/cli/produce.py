@@ -1,0 +1,64 @@
+"""``penstock produce``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from penstock_client.produce import produce_file
+from penstock_client.rows import FORMATS
+from penstock_platform.cli.console import settings
+from penstock_platform.services.errors import ServiceError
+
+
+@click.command()
+@click.option("--topic", required=True, help="Where to; it must exist (penstock topic apply).")
+@click.option("--file", required=True, help="A .csv or .jsonl file, or - for standard input.")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), help="By the file's name if not given."
+)
+@click.option("--key", metavar="FIELD", help="The field whose value is the record's key.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records a second.")
+@click.option("--as-text", is_flag=True, help="Leave CSV fields text.")
+@click.option("--skip-bad-lines", is_flag=True, help="Report them, and go on.")
+@click.option("--bootstrap-server", help="Another cluster than that of this directory.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    topic: str,
+    file: str,
+    form: str | None,
+    key: str | None,
+    rate: float | None,
+    as_text: bool,
+    skip_bad_lines: bool,
+    bootstrap_server: str | None,
+) -> None:
+    """Send the rows of a file to a topic, each stamped, so that the books can account for it."""
+    here = settings()
+    if file != "-" and not Path(file).is_file():
+        raise ServiceError(f"There is no file {file}; give a .csv or .jsonl file, or - for stdin")
+    config = {
+        **here.kafka.properties,
+        "bootstrap.servers": bootstrap_server or here.bootstrap_servers,
+    }
+    report = produce_file(
+        config,
+        topic,
+        file,
+        form=form,
+        key=key,
+        rate=rate,
+        as_text=as_text,
+        skip_bad_lines=skip_bad_lines,
+    )
+    for problem in report.errors:
+        click.echo(problem, err=True)
+    click.echo(str(report))
+    if report.ok:
+        click.echo(f"watch it: penstock window list {topic} · penstock audit {topic}", err=True)
+    sys.stdout.flush()
+    ctx.exit(0 if report.ok else 1)
