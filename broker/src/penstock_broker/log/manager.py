@@ -85,6 +85,7 @@ class LogManager:
         self._log_starts = OffsetCheckpoint(files, data_dir / "log-start-offset-checkpoint")
         self._known_points: dict[TopicPartition, int] = {}
         self._known_starts: dict[TopicPartition, int] = {}
+        self._has_forgotten = False
         self._bytes_checked = 0
 
     # -- opening and closing -----------------------------------------------------------------
@@ -181,18 +182,37 @@ class LogManager:
                 found[place] = self._read_topic_id(self.data_dir / name)
         return found
 
-    def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig) -> Log:
-        """Make a new, empty log. OSError; FileExistsError where there is one."""
+    def create(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID,
+        config: LogConfig,
+        *,
+        is_lost: bool = False,
+    ) -> Log:
+        """Make a new, empty log. OSError; FileExistsError where there is one.
+
+        ``is_lost``: there was one, whose directory has vanished; its offsets are not given out
+        again as far as the checkpoints know them.
+        """
         directory = self.data_dir / log_directory_name(topic, partition)
         if self._files.exists(directory):
             raise FileExistsError(f"{directory} is there already")
-        self._files.make_directory(directory)
-        text = f"version: 0\ntopic_id: {topic_id}\n"
-        replace_file(self._files, directory / "partition.metadata", text.encode())
-        self._files.sync_directory(self.data_dir)
-        self._known_points.pop((topic, partition), None)
-        self._known_starts.pop((topic, partition), None)
-        return self._open(topic, partition, config, clean=True)
+        if not is_lost:
+            self._forget_offsets(topic, partition)
+            self._write_forgotten()
+        try:
+            self._files.make_directory(directory)
+            text = f"version: 0\ntopic_id: {topic_id}\n"
+            replace_file(self._files, directory / "partition.metadata", text.encode())
+            self._files.sync_directory(self.data_dir)
+            log = self._open(topic, partition, config, clean=not is_lost)
+        except OSError:
+            self._files.remove_tree(directory)
+            raise
+        self._note_cut(log)
+        return log
 
     def load(self, topic: str, partition: int, config: LogConfig) -> Log:
         """Open a log that :meth:`found` has listed, checking it unless the stop was clean.
@@ -200,15 +220,19 @@ class LogManager:
         OSError: it cannot be read; the report has it, the others can still be opened.
         """
         try:
-            log = self._open(topic, partition, config, clean=self.was_clean)
+            clean = self.was_clean and (topic, partition) in self._known_points
+            log = self._open(topic, partition, config, clean=clean)
         except OSError as error:
             self.report("offline", topic=topic, partition=partition, reason=str(error))
             raise
         self._bytes_checked += log.recovered.bytes_checked
+        self._note_cut(log)
+        return log
+
+    def _note_cut(self, log: Log) -> None:
         if log.recovered.cut is not None:
             self.cuts += 1
             self.report(**log.recovered.cut.to_json())
-        return log
 
     def _open(self, topic: str, partition: int, config: LogConfig, *, clean: bool) -> Log:
         key = (topic, partition)
@@ -225,27 +249,36 @@ class LogManager:
             self._clock,
             recovery_point=self._known_points.get(key, 0),
             log_start_offset=self._known_starts.get(key, 0),
-            clean=clean and (key in self._known_points or not self._known_points),
+            clean=clean,
         )
         log.on_start_advanced = self.checkpoint_log_starts
         self._logs[key] = log
         return log
 
-    def forget(self, topic: str, partition: int) -> None:
-        """Let go of an open log; its files stay."""
-        self._logs.pop((topic, partition), None)
-
     def delete(self, topic: str, partition: int) -> None:
         """Delete a log: its directory is renamed at once, then removed. OSError."""
         self._logs.pop((topic, partition), None)
-        self._known_points.pop((topic, partition), None)
-        self._known_starts.pop((topic, partition), None)
+        self._forget_offsets(topic, partition)
         aside = self._rename(topic, partition, "delete")
         if aside is not None:
             self._files.remove_tree(aside)
 
+    def _forget_offsets(self, topic: str, partition: int) -> None:
+        point = self._known_points.pop((topic, partition), None)
+        start = self._known_starts.pop((topic, partition), None)
+        self._has_forgotten |= point is not None or start is not None
+
+    def _write_forgotten(self) -> None:
+        """Before a log of the same name begins: the offsets of the old one would hide records."""
+        if self._has_forgotten:
+            self.checkpoint_recovery_points()
+            self.checkpoint_log_starts()
+            self._has_forgotten = False
+
     def set_aside(self, topic: str, partition: int, reason: str) -> None:
         """Keep a log that belongs to no topic under another name."""
+        self._logs.pop((topic, partition), None)
+        self._forget_offsets(topic, partition)
         aside = self._rename(topic, partition, "stray")
         if aside is not None:
             self.report(

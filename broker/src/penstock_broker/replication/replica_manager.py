@@ -82,7 +82,7 @@ class ReplicaManager:
             if topic_id is not None:
                 self.logs.set_aside(topic.name, index, f"belongs to topic id {topic_id}")
             self.logs.report("missing", topic=topic.name, partition=index)
-            return self.logs.create(topic.name, index, topic.topic_id, config)
+            return self.logs.create(topic.name, index, topic.topic_id, config, is_lost=True)
         except OSError as error:
             _log.error("%s-%d is offline: %s", topic.name, index, error)
             self._offline[topic.name, index] = str(error)
@@ -99,10 +99,7 @@ class ReplicaManager:
 
     def _clear_strays(self, strays: Mapping[tuple[str, int], uuid.UUID | None]) -> None:
         for (name, index), topic_id in strays.items():
-            log = self.logs.load(name, index, self._config.log)
-            is_empty = log.log_end_offset == 0
-            self.logs.forget(name, index)
-            if is_empty:
+            if self.logs.load(name, index, self._config.log).log_end_offset == 0:
                 self.logs.delete(name, index)
             else:
                 self.logs.set_aside(name, index, f"no topic has id {topic_id}")
