@@ -39,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = _config(options)
         return _produce(config, options) if options.command == "produce" else _tail(config, options)
+    except BrokenPipeError:  # as in `tail ... | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (InputError, AuditConfigError, StreamError, OSError, ValueError) as error:
         return _fail(str(error))
     except KafkaException as error:

@@ -1,0 +1,1 @@
+"""The demo: real rows from real producers (sources, producers), and the play around them."""
