@@ -1,8 +1,8 @@
 """What the two indexes share: sorted pairs of numbers, and a file that is never trusted.
 
 The index of the active segment lives in memory, in two arrays; ``save`` writes it out when the
-segment is closed. From then on it is searched in its file, so that memory does not grow with the
-data.
+segment is closed. From then on it is searched in its file, by one read of the block that a short
+list of keys names: 8 bytes of memory for every 512 entries.
 
 Format of the file: entries of one fixed size, then a trailer of 12 bytes, all big-endian:
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from operator import itemgetter
 from pathlib import Path
 from struct import Struct
 
@@ -31,7 +30,6 @@ from penstock_broker.log.files import File, Files
 _TRAILER = Struct(">4sII")
 _MAGIC = b"PIDX"
 _BLOCK_ENTRIES = 512
-_key = itemgetter(0)
 
 
 class IndexDamagedError(Exception):
@@ -41,7 +39,10 @@ class IndexDamagedError(Exception):
 class IndexFile:
     """Pairs (key, value) whose keys grow."""
 
-    __slots__ = ("_block", "_count", "_entry", "_file", "_files", "_keys", "_values", "path")
+    __slots__ = (
+        "_block", "_block_keys", "_block_number", "_count", "_entry", "_file", "_files", "_keys",
+        "_values", "path",
+    )  # fmt: skip
 
     def __init__(self, files: Files, path: Path, entry: Struct) -> None:
         self.path = path
@@ -51,7 +52,9 @@ class IndexFile:
         self._values: array[int] | None = array("q")
         self._file: File | None = None
         self._count = 0
-        self._block: list[tuple[int, int]] = []
+        self._block = b""
+        self._block_number = -1
+        self._block_keys: array[int] = array("q")
 
     def __len__(self) -> int:
         if self._keys is not None:
@@ -93,26 +96,30 @@ class IndexFile:
         if self._keys is not None and self._values is not None:
             number = bisect_right(self._keys, key) - 1
             return (self._keys[number], self._values[number]) if number >= 0 else None
-        block = self._block
-        if not block or not block[0][0] <= key < block[-1][0]:
-            block = self._block = self._block_around(key)
-        number = bisect_right(block, key, key=_key) - 1
-        return block[number] if number >= 0 else None
-
-    def _block_around(self, key: int) -> list[tuple[int, int]]:
-        """The entries from the floor of ``key`` on; who reads on from there stays inside."""
         file = self._opened()
-        low, high = 0, self._count
-        while low < high:
+        number = bisect_right(self._block_keys, key) - 1
+        if number < 0:
+            return None
+        if number != self._block_number:
+            size = _BLOCK_ENTRIES * self._entry.size
+            left = (self._count - number * _BLOCK_ENTRIES) * self._entry.size
+            self._block = file.read(number * size, min(size, left))
+            self._block_number = number
+        return self._floor_in_block(key)
+
+    def _floor_in_block(self, key: int) -> tuple[int, int]:
+        unpack_from, size, block = self._entry.unpack_from, self._entry.size, self._block
+        if len(block) < size:
+            raise IndexDamagedError(f"{self.path} has been cut short")
+        low, high = 0, len(block) // size
+        while low + 1 < high:
             middle = (low + high) // 2
-            if self.entry(middle)[0] <= key:
-                low = middle + 1
+            if unpack_from(block, middle * size)[0] <= key:
+                low = middle
             else:
                 high = middle
-        first = max(0, low - 1)
-        size = self._entry.size
-        data = file.read(first * size, min(_BLOCK_ENTRIES, self._count - first) * size)
-        return list(self._entry.iter_unpack(data))
+        found: tuple[int, int] = unpack_from(block, low * size)
+        return found
 
     def save(self) -> None:
         """Write the file, whole."""
@@ -133,7 +140,7 @@ class IndexFile:
     def attach(self) -> None:
         """Use the file of a closed segment, when it is first needed."""
         self._keys = self._values = self._file = None
-        self._block = []
+        self._block_number = -1
 
     def load(self) -> None:
         """Bring the file back into memory, for the active segment."""
@@ -148,7 +155,6 @@ class IndexFile:
         """Forget every entry, to be rebuilt in memory."""
         self._keys, self._values = array("q"), array("q")
         self._file = None
-        self._block = []
 
     def close(self) -> None:
         """Let go of the file."""
@@ -181,4 +187,7 @@ class IndexFile:
                 raise IndexDamagedError(f"{self.path} does not match its checksum")
             self._file = file
             self._count = count
+            step = _BLOCK_ENTRIES * self._entry.size
+            unpack_from = self._entry.unpack_from
+            self._block_keys = array("q", (unpack_from(data, at)[0] for at in range(0, body, step)))
         return self._file

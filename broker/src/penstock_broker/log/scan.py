@@ -15,7 +15,8 @@ from crc32c import crc32c
 from penstock_broker.log.files import File
 from penstock_broker.wire.records import ATTRIBUTES_AT, HEADER, HEADER_BYTES, LENGTH_END, MAGIC
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES_FIRST = 16 << 10
+_CHUNK_BYTES_MAX = 1 << 20
 
 
 class ScannedBatch(NamedTuple):
@@ -58,11 +59,13 @@ def scan(
     that no offset is missing before them, because the base offset is not covered by the CRC.
     Raises :class:`BadBatchError` at the first one that is torn, damaged or out of order.
     """
-    chunk, chunk_from = b"", position
+    chunk, chunk_from, chunk_bytes = b"", position, _CHUNK_BYTES_FIRST
     while position < end:
         at = position - chunk_from
         if at + HEADER_BYTES > len(chunk):
-            chunk, chunk_from, at = file.read(position, _CHUNK_BYTES), position, 0
+            chunk, chunk_from, at = file.read(position, chunk_bytes), position, 0
+            # Who looks for one batch reads little; who walks the whole file, in large pieces.
+            chunk_bytes = min(2 * chunk_bytes, _CHUNK_BYTES_MAX)
         size = _check_header(chunk, at, position, end, next_offset)
         (base, _, epoch, _, crc, attributes, delta, base_timestamp, max_timestamp, producer_id,
          producer_epoch, sequence, count) = HEADER.unpack_from(chunk, at)  # fmt: skip
@@ -70,7 +73,7 @@ def scan(
             if base != next_offset:
                 raise BadBatchError(position, f"base offset {base} where {next_offset} follows")
             if at + size > len(chunk):
-                chunk, chunk_from, at = file.read(position, max(size, _CHUNK_BYTES)), position, 0
+                chunk, chunk_from, at = file.read(position, max(size, chunk_bytes)), position, 0
             with memoryview(chunk) as view:
                 actual = crc32c(view[at + ATTRIBUTES_AT : at + size])
             if actual != crc:
