@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from penstock_platform.domain.contract import ContractError, load_contract
 
 SCHEMA = {
@@ -49,9 +50,9 @@ def test_properties_become_columns_of_both_worlds():
     assert contract.parse_schema.startswith("`carrier` string, `year` bigint, ")
     assert contract.silver_columns[:5] == (
         ("window_id", "string"),
-        ("_partition", "int"),
-        ("_offset", "bigint"),
-        ("_timestamp", "timestamp"),
+        ("_kafka_partition", "int"),
+        ("_kafka_offset", "bigint"),
+        ("_kafka_timestamp", "timestamp"),
         ("carrier", "string"),
     )
 
@@ -85,7 +86,7 @@ def contract_with(properties: str) -> str:
         (contract_with('"a": {"type": "strin"}'), "f.json:3: properties.a.type: not a JSON Schema"),
         (contract_with('"a": {"type": "string", "oneOf": [{}]}'), "oneOf is not supported"),
         (contract_with('\n"a b": {"type": "string"}'), "f.json:4: properties.a b: a column's name"),
-        (contract_with('"_offset": {"type": "string"}'), "column of every silver table"),
+        (contract_with('"_kafka_offset": {"type": "string"}'), "column of every silver table"),
         (contract_with('"a": {"type": "string"}, "A": {"type": "string"}'), "only in case"),
         (contract_with('"a": {"type": "array"}'), "a property needs a type"),
         (contract_with('"a": {"type": "object"}'), "an object needs properties"),

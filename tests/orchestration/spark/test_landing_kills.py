@@ -1,4 +1,4 @@
-"""A landing killed at any named point, a killed Connect server: the next run gives the same rows."""
+"""A landing killed at any named point, or its Connect server: the next run gives the same rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyspark.errors import PySparkException
 
 from penstock_platform.domain.topics import bronze_table, consumer_group
 from penstock_platform.domain.windows import Window
+from penstock_platform.resources.archive import s3_client
 from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.landing import land_window
 from penstock_platform.resources.spark import SparkConnect, SparkUnavailableError
 from penstock_platform.settings import Settings
+from penstock_platform.spark.landing import LandingError
 from penstock_platform.testing.services import ServiceProcess
 
 pytestmark = [pytest.mark.services, pytest.mark.xdist_group("lake")]
@@ -80,10 +83,22 @@ def whole(penstock: Connections, window: Window) -> bool:
     )
 
 
+def data_files(settings: Settings, window: Window) -> set[str]:
+    folder = bronze_table(window.topic).removeprefix("lake.").replace(".", "/")
+    listed = s3_client(settings).list_objects_v2(
+        Bucket=settings.s3.bucket, Prefix=f"warehouse/{folder}/data/"
+    )
+    return {found["Key"] for found in listed.get("Contents", ())}
+
+
 def run_and_die(settings: Settings, window: Window, step: str) -> None:
     command = [sys.executable, "-c", CHILD, settings.model_dump_json(), window.topic]
     done = subprocess.run(
-        [*command, str(window.sequence), step], capture_output=True, text=True, timeout=90
+        [*command, str(window.sequence), step],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=90,
     )
     assert done.returncode == -9, f"not killed at {step}: {done.stderr[-2000:]}"
 
@@ -127,34 +142,24 @@ def test_killed_connect_server(
             connect_deadline_seconds=0.5,
         ).session()
 
-    killed = threading.Event()
-
     def kill_and_bring_back() -> None:
+        before = data_files(penstock_settings, window)
+        started.wait(30)
         deadline = time.monotonic() + 30
-        while not writing.is_set() and time.monotonic() < deadline:
-            writing.wait(0.05)
+        while data_files(penstock_settings, window) == before and time.monotonic() < deadline:
+            pass
         spark_connect.kill()
-        killed.set()
         spark_connect.start()
 
-    writing = threading.Event()
+    started = threading.Event()
     killer = threading.Thread(target=kill_and_bring_back)
     killer.start()
-
-    def at(step: str) -> None:
-        if step == "writing":
-            writing.set()
-            # The commit needs the server: whatever was written before is an orphan.
-            assert killed.wait(30)
-
-    try:
-        land_window(penstock, window, at)
-        outcome = "survived"
-    except Exception as error:  # any of them: the run fails, by whatever the client says
-        outcome = f"{type(error).__name__}: {error}"
+    with pytest.raises((PySparkException, LandingError)):
+        land_window(penstock, window, lambda step: started.set() if step == "writing" else None)
     killer.join(90)
+    assert penstock.lake.row_count(bronze_table(window.topic)) == 0
 
     landed = land_window(penstock, window)
 
-    assert whole(penstock, window), outcome
+    assert whole(penstock, window)
     assert landed.result.rows == SMALL + LARGE

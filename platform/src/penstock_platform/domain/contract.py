@@ -34,9 +34,15 @@ from penstock_platform.domain.topics import key_lines
 
 COORDINATE_COLUMNS = (
     ("window_id", "string"),
-    ("_partition", "int"),
-    ("_offset", "bigint"),
-    ("_timestamp", "timestamp"),
+    ("_kafka_partition", "int"),
+    ("_kafka_offset", "bigint"),
+    ("_kafka_timestamp", "timestamp"),
+)
+# Names of Iceberg's own metadata columns: a table that has one of them cannot be read with them,
+# and row-level deletes are planned with them.
+_TABLE_FORMAT_NAMES = frozenset(
+    {"_partition", "_file", "_pos", "_deleted", "_spec_id", "_row_id"}
+    | {"_last_updated_sequence_number"}
 )
 Path = tuple[str | int, ...]
 
@@ -241,6 +247,8 @@ class _Reader:
                 self._problem(path, "a column's name has letters, digits and _, no digit first")
             elif column.name.lower() in reserved:
                 self._problem(path, f"{column.name} is a column of every silver table; rename it")
+            elif column.name.lower() in _TABLE_FORMAT_NAMES:
+                self._problem(path, f"{column.name} is a name of the table format; rename it")
             elif (other := seen.setdefault(column.name.lower(), column.name)) != column.name:
                 self._problem(path, f"differs from {other} only in case, which SQL does not tell")
 

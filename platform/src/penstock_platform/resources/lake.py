@@ -82,7 +82,7 @@ class Lake:
     ) -> dict[int, Offsets]:
         """The offsets of a window's rows, per partition, sorted, duplicates included.
 
-        Works on bronze, silver (``_partition``, ``_offset``) and quarantine alike. 12 bytes a row
+        Works on bronze, silver (``_kafka_partition`` …) and quarantine alike. 12 bytes a row
         are held. Empty for a window or a table that is not there.
         """
         try:
@@ -90,7 +90,7 @@ class Lake:
         except MissingTableError:
             return {}
         names = {field.name for field in found.schema().fields}
-        prefix = "_" if "_offset" in names else ""
+        prefix = "_kafka_" if "_kafka_offset" in names else ""
         columns = (f"{prefix}partition", f"{prefix}offset")
         parts: dict[int, list[Offsets]] = {}
         for partition, offset in self._batches(found, window_id, columns, snapshot_id):

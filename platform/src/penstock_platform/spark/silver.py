@@ -98,9 +98,9 @@ def landed_rows(spark: SparkSession, window: Window, bronze_snapshot: int) -> Da
         .where(sf.col("window_id") == window.window_id)
         .select(
             sf.col("window_id"),
-            sf.col("partition").alias("_partition"),
-            sf.col("offset").alias("_offset"),
-            sf.col("timestamp").alias("_timestamp"),
+            sf.col("partition").alias("_kafka_partition"),
+            sf.col("offset").alias("_kafka_offset"),
+            sf.col("timestamp").alias("_kafka_timestamp"),
             sf.col("value"),
         )
     )
@@ -156,15 +156,15 @@ def _quarantined(
         held = (
             spark.read.option("versionAsOf", str(snapshot))
             .table(silver.name)
-            .select("window_id", "_partition", "_offset")
+            .select("window_id", "_kafka_partition", "_kafka_offset")
         )
-        left = rows.join(held, ["window_id", "_partition", "_offset"], "left_anti")
+        left = rows.join(held, ["window_id", "_kafka_partition", "_kafka_offset"], "left_anti")
         rest = parse_values(left, contract).rows
     return rest.select(
         sf.col("window_id"),
-        sf.col("_partition").alias("partition"),
-        sf.col("_offset").alias("offset"),
-        sf.col("_timestamp").alias("timestamp"),
+        sf.col("_kafka_partition").alias("partition"),
+        sf.col("_kafka_offset").alias("offset"),
+        sf.col("_kafka_timestamp").alias("timestamp"),
         sf.coalesce(sf.col("reason"), sf.lit("does not keep the contract")).alias("reason"),
         sf.col("value"),
     ).coalesce(1)
