@@ -4,7 +4,8 @@ The index of the active segment lives in memory, in two arrays; ``save`` writes 
 segment is closed. From then on it is searched in its file, by one read of the block that a short
 list of keys names: 8 bytes of memory for every 512 entries.
 
-Format of the file: entries of one fixed size, then a trailer of 12 bytes, all big-endian:
+Format of the file: entries of two numbers of the same size, then a trailer of 12 bytes, all
+big-endian:
 
     "PIDX"   4 bytes
     uint32   number of entries
@@ -18,10 +19,12 @@ an index costs a scan.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from pathlib import Path
 from struct import Struct
+from typing import Literal
 
 from crc32c import crc32c
 
@@ -30,6 +33,7 @@ from penstock_broker.log.files import File, Files
 _TRAILER = Struct(">4sII")
 _MAGIC = b"PIDX"
 _BLOCK_ENTRIES = 512
+_SWAP = sys.byteorder == "little"
 
 
 class IndexDamagedError(Exception):
@@ -40,16 +44,18 @@ class IndexFile:
     """Pairs (key, value) whose keys grow."""
 
     __slots__ = (
-        "_block", "_block_keys", "_block_number", "_count", "_entry", "_file", "_files", "_keys",
-        "_values", "path",
+        "_block", "_block_keys", "_block_number", "_code", "_count", "_entry", "_file", "_files",
+        "_keys", "_values", "path",
     )  # fmt: skip
 
-    def __init__(self, files: Files, path: Path, entry: Struct) -> None:
+    def __init__(self, files: Files, path: Path, code: Literal["I", "q"]) -> None:
+        """``code`` is the numbers' letter in ``array`` and ``struct``: 4 or 8 bytes."""
         self.path = path
         self._files = files
-        self._entry = entry
-        self._keys: array[int] | None = array("q")
-        self._values: array[int] | None = array("q")
+        self._code = code
+        self._entry = Struct(f">2{code}")
+        self._keys: array[int] | None = array(code)
+        self._values: array[int] | None = array(code)
         self._file: File | None = None
         self._count = 0
         self._block = b""
@@ -124,8 +130,11 @@ class IndexFile:
     def save(self) -> None:
         """Write the file, whole."""
         keys, values = self._in_memory()
-        pack = self._entry.pack
-        data = b"".join(map(pack, keys, values))
+        both = array(self._code, bytes(2 * len(keys) * keys.itemsize))
+        both[0::2], both[1::2] = keys, values
+        if _SWAP:
+            both.byteswap()
+        data = both.tobytes()
         head = _TRAILER.pack(_MAGIC, len(keys), 0)[:-4]
         crc = crc32c(head, crc32c(data))
         file = self._files.open(self.path, create=True)
@@ -146,14 +155,15 @@ class IndexFile:
         """Bring the file back into memory, for the active segment."""
         self.attach()
         file = self._opened()
-        data = file.read(0, self._count * self._entry.size)
+        both = array(self._code, file.read(0, self._count * self._entry.size))
+        if _SWAP:
+            both.byteswap()
         self.clear()
-        for key, value in self._entry.iter_unpack(data):
-            self.append(key, value)
+        self._keys, self._values = both[0::2], both[1::2]
 
     def clear(self) -> None:
         """Forget every entry, to be rebuilt in memory."""
-        self._keys, self._values = array("q"), array("q")
+        self._keys, self._values = array(self._code), array(self._code)
         self._file = None
 
     def close(self) -> None:

@@ -12,12 +12,9 @@ One entry about every ``index.interval.bytes`` of log. The first batch needs non
 from __future__ import annotations
 
 from pathlib import Path
-from struct import Struct
 
 from penstock_broker.log.files import Files
 from penstock_broker.log.index_file import IndexFile
-
-ENTRY = Struct(">II")
 
 
 class OffsetIndex(IndexFile):
@@ -26,4 +23,4 @@ class OffsetIndex(IndexFile):
     __slots__ = ()
 
     def __init__(self, files: Files, path: Path) -> None:
-        super().__init__(files, path, ENTRY)
+        super().__init__(files, path, "I")

@@ -10,7 +10,7 @@ cut off, and a :class:`Cut` says exactly what that was.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -153,8 +153,10 @@ def _recover_unclean(
             break
         try:
             for batch in segment.recover(found.end_offset, recovery_point):
-                note_producer(found.producers, batch, now_ms)
-                epochs.note(batch.leader_epoch, batch.base_offset)
+                if batch.producer_id >= 0:
+                    note_producer(found.producers, batch, now_ms)
+                if batch.leader_epoch > epochs.latest:
+                    epochs.note(batch.leader_epoch, batch.base_offset)
                 found.end_offset = batch.last_offset + 1
                 found.bytes_checked += batch.size
         except BadBatchError as bad:
@@ -166,9 +168,7 @@ def _recover_unclean(
 
 
 def note_producer(producers: ProducerState, batch: ScannedBatch, now_ms: int) -> None:
-    """Take a batch of the log into the producers' state."""
-    if batch.producer_id < 0:
-        return
+    """Take a batch with a producer id into the producers' state."""
     last_sequence = (batch.base_sequence + batch.last_offset - batch.base_offset) & SEQUENCE_MASK
     appended = AppendedBatch(
         batch.base_sequence, last_sequence, batch.base_offset, batch.last_offset,
@@ -307,11 +307,13 @@ def _rebuild_producers(place: LogPlace, found: Recovered, *, up_to: int, now_ms:
         except SnapshotDamagedError as damage:
             _log.warning("%s cannot be used: %s", path, damage)
             place.files.remove(path)
-    _replay(found, start, up_to, lambda batch: note_producer(found.producers, batch, now_ms))
+    for batch in _batches(found, start, up_to):
+        if batch.producer_id >= 0:
+            note_producer(found.producers, batch, now_ms)
 
 
-def _replay(found: Recovered, start: int, up_to: int, take: Callable[[ScannedBatch], None]) -> None:
-    """Give the batches from offset ``start`` up to ``up_to`` to ``take``."""
+def _batches(found: Recovered, start: int, up_to: int) -> Iterator[ScannedBatch]:
+    """The batches from offset ``start`` up to ``up_to``."""
     segments = found.segments
     for number, segment in enumerate(segments):
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else up_to
@@ -324,4 +326,4 @@ def _replay(found: Recovered, start: int, up_to: int, take: Callable[[ScannedBat
             if batch.base_offset >= up_to:
                 return
             if batch.base_offset >= start:
-                take(batch)
+                yield batch

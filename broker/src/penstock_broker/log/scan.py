@@ -59,45 +59,56 @@ def scan(
     that no offset is missing before them, because the base offset is not covered by the CRC.
     Raises :class:`BadBatchError` at the first one that is torn, damaged or out of order.
     """
-    chunk, chunk_from, chunk_bytes = b"", position, _CHUNK_BYTES_FIRST
+    unpack_from = HEADER.unpack_from
+    chunk, chunk_from, chunk_bytes = memoryview(b""), position, _CHUNK_BYTES_FIRST
     while position < end:
         at = position - chunk_from
         if at + HEADER_BYTES > len(chunk):
-            chunk, chunk_from, at = file.read(position, chunk_bytes), position, 0
+            chunk, chunk_from, at = memoryview(file.read(position, chunk_bytes)), position, 0
             # Who looks for one batch reads little; who walks the whole file, in large pieces.
             chunk_bytes = min(2 * chunk_bytes, _CHUNK_BYTES_MAX)
-        size = _check_header(chunk, at, position, end, next_offset)
-        (base, _, epoch, _, crc, attributes, delta, base_timestamp, max_timestamp, producer_id,
-         producer_epoch, sequence, count) = HEADER.unpack_from(chunk, at)  # fmt: skip
+            if len(chunk) < HEADER_BYTES:
+                raise BadBatchError(position, "torn batch: its header is not whole")
+        (base, length, epoch, magic, crc, attributes, delta, base_timestamp, max_timestamp,
+         producer_id, producer_epoch, sequence, count) = unpack_from(chunk, at)  # fmt: skip
+        size = length + LENGTH_END
+        if (
+            magic != MAGIC
+            or size < HEADER_BYTES
+            or delta < 0
+            or base < next_offset
+            or position + size > end
+        ):
+            raise _bad_header(chunk, at, position, end, next_offset)
         if check_crc_from is not None and base + delta >= check_crc_from:
             if base != next_offset:
                 raise BadBatchError(position, f"base offset {base} where {next_offset} follows")
             if at + size > len(chunk):
-                chunk, chunk_from, at = file.read(position, max(size, chunk_bytes)), position, 0
-            with memoryview(chunk) as view:
-                actual = crc32c(view[at + ATTRIBUTES_AT : at + size])
-            if actual != crc:
+                data = file.read(position, max(size, chunk_bytes))
+                chunk, chunk_from, at = memoryview(data), position, 0
+            if crc32c(chunk[at + ATTRIBUTES_AT : at + size]) != crc:
                 raise BadBatchError(position, "CRC mismatch", (base, base + delta + 1))
+        next_offset = base + delta + 1
         yield ScannedBatch(
             position, size, base, epoch, attributes, base + delta, base_timestamp, max_timestamp,
             producer_id, producer_epoch, sequence, count,
         )  # fmt: skip
-        next_offset = base + delta + 1
         position += size
 
 
-def _check_header(chunk: bytes, at: int, position: int, end: int, next_offset: int) -> int:
-    """The size of the batch whose header is at ``at``; BadBatchError if it cannot be one."""
-    if end - position < HEADER_BYTES or len(chunk) - at < HEADER_BYTES:
-        raise BadBatchError(position, "torn batch: its header is not whole")
+def _bad_header(
+    chunk: memoryview, at: int, position: int, end: int, next_offset: int
+) -> BadBatchError:
+    """What is wrong with a header."""
     base, length, _, magic, _, _, delta = HEADER.unpack_from(chunk, at)[:7]
-    size: int = length + LENGTH_END
+    size = length + LENGTH_END
+    if end - position < HEADER_BYTES:
+        return BadBatchError(position, "torn batch: its header is not whole")
     if magic != MAGIC or size < HEADER_BYTES or delta < 0:
-        raise BadBatchError(position, f"no batch (magic {magic}, length {length}, delta {delta})")
+        reason = f"no batch (magic {magic}, length {length}, delta {delta})"
+        return BadBatchError(position, reason)
     if base < next_offset:
-        raise BadBatchError(position, f"base offset {base} where {next_offset} is the least")
-    if position + size > end:
-        missing = position + size - end
-        claimed = (base, base + delta + 1)
-        raise BadBatchError(position, f"torn batch: {missing} of {size} bytes missing", claimed)
-    return size
+        return BadBatchError(position, f"base offset {base} where {next_offset} is the least")
+    missing = position + size - end
+    reason = f"torn batch: {missing} of {size} bytes missing"
+    return BadBatchError(position, reason, (base, base + delta + 1))

@@ -1,10 +1,10 @@
 """From a time to the first offset that can have it.
 
-Format of ``<base offset>.timeindex``: entries of 12 bytes, timestamps growing, in the
+Format of ``<base offset>.timeindex``: entries of 16 bytes, timestamps growing, in the
 frame of ``index_file.py``:
 
     int64   the largest timestamp of all records of the segment below that offset, ms
-    uint32  an offset, relative to the segment's base offset, where a batch begins
+    int64   an offset, relative to the segment's base offset, where a batch begins
 
 Producers' timestamps go up and down, so raw values cannot be searched: an entry carries the
 running maximum. Every record with a timestamp above an entry's is at or after the entry's offset,
@@ -15,12 +15,9 @@ content, so its last timestamp is the segment's largest.
 from __future__ import annotations
 
 from pathlib import Path
-from struct import Struct
 
 from penstock_broker.log.files import Files
 from penstock_broker.log.index_file import IndexFile
-
-ENTRY = Struct(">qI")
 
 
 class TimeIndex(IndexFile):
@@ -29,7 +26,7 @@ class TimeIndex(IndexFile):
     __slots__ = ()
 
     def __init__(self, files: Files, path: Path) -> None:
-        super().__init__(files, path, ENTRY)
+        super().__init__(files, path, "q")
 
     def add(self, timestamp_max: int, relative_offset: int) -> None:
         """Note that no record below the offset is later than ``timestamp_max``."""
