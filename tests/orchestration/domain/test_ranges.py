@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from penstock_platform.domain.ranges import (
     OffsetRange,
     by_partition,
@@ -36,7 +39,7 @@ def offsets_in(ranges):
 
 
 def is_canonical(ranges):
-    neighbours = zip(ranges, ranges[1:], strict=False)
+    neighbours = pairwise(ranges)
     return all(ranges) and all(
         (a.partition, a.end) < (b.partition, b.start) if a.partition == b.partition else a < b
         for a, b in neighbours

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+
 from penstock_platform.domain.topics import (
     TopicError,
     TopicSpec,
@@ -102,7 +103,10 @@ def test_errors_name_file_line_key_and_remedy(text, line, words):
 
 
 def test_all_problems_are_told_at_once_and_inside_a_component():
-    text = "type: x.TopicComponent\nattributes:\n  metadata: {name: a}\n  spec:\n    partitions: x\n  owners: [y]"
+    text = (
+        "type: x.TopicComponent\nattributes:\n  metadata: {name: a}\n"
+        "  spec:\n    partitions: x\n  owners: [y]"
+    )
     with pytest.raises(TopicError) as caught:
         load_topic(text, "defs.yaml")
     assert [told.split(": ")[0] for told in str(caught.value).splitlines()] == [

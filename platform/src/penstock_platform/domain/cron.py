@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from croniter import croniter  # type: ignore[import-untyped]
 
@@ -90,6 +91,7 @@ def window_of(cron: str, key: str) -> CronWindow:
     return CronWindow(opens, _next(cron, opens))
 
 
+@lru_cache(maxsize=4096)
 def _next(cron: str, moment: datetime) -> datetime:
     tick: datetime = croniter(cron, moment.astimezone(UTC)).get_next(datetime)
     return tick

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 
 from penstock_platform.domain.clock import to_iso
@@ -118,7 +118,13 @@ class Window:
         return datetime.fromisoformat(self.closed_at)
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        raw = {name: getattr(self, name) for name in _FIELDS}
+        raw["partitions"] = [
+            {name: getattr(partition, name) for name in _PARTITION_FIELDS}
+            for partition in self.partitions
+        ]
+        raw["previous"] = asdict(self.previous) if self.previous else None
+        return json.dumps(raw, sort_keys=True, separators=(",", ":")).encode()
 
     @property
     def sha256(self) -> str:
@@ -137,6 +143,10 @@ class Window:
             return cls(partitions=partitions, previous=link, **raw)
         except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise WindowFormatError(f"not a window object: {error!r}") from error
+
+
+_FIELDS = tuple(field.name for field in fields(Window))
+_PARTITION_FIELDS = tuple(field.name for field in fields(WindowPartition))
 
 
 def plan_freeze(

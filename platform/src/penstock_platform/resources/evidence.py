@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from confluent_kafka import Message
-
 from penstock_client.audit import AuditFormatError, MonitoringEvent
 from penstock_platform.domain.books import EquationResult
 from penstock_platform.domain.claims import StoredRecords, producers_of, tails
@@ -33,6 +31,12 @@ BronzeValues = Callable[[str, str], Iterator[tuple[int, int, bytes | None]]]
 StoredReader = Callable[[Sequence[Window], Sequence[OffsetRange]], Mapping[int, StoredRecords]]
 
 
+class Valued(Protocol):
+    """A record as the consumer gives it."""
+
+    def value(self) -> bytes | None: ...
+
+
 class EvidenceSource(Protocol):
     """What is asked of the cluster; ``KafkaCluster`` answers."""
 
@@ -40,7 +44,7 @@ class EvidenceSource(Protocol):
 
     def offsets(self, topic: str) -> dict[int, PartitionOffsets]: ...
 
-    def read_range(self, topic: str, ranges: Sequence[OffsetRange]) -> Iterator[Message]: ...
+    def read_range(self, topic: str, ranges: Sequence[OffsetRange]) -> Iterator[Valued]: ...
 
 
 @dataclass(frozen=True, slots=True)
