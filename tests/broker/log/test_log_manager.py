@@ -369,6 +369,47 @@ def test_an_interrupted_creation_leaves_nothing(broker: Broker) -> None:
     broker.replicas.create_topic("t", 1, {})
 
 
+@pytest.mark.parametrize("data", [None, b"", b"version: 0\ntopic"])
+def test_a_log_whose_topic_id_was_lost_is_adopted(broker: Broker, data: bytes | None) -> None:
+    """The note of the id is not synced when a topic is made; the log's name says enough."""
+    topic = broker.replicas.create_topic("t", 1, {})
+    broker.append("t", 0, "a")
+    assert isinstance(broker.files, MemFiles)
+    path = DATA_DIR / "t-0" / "partition.metadata"
+    broker.files.remove(path)
+    if data is not None:
+        broker.files.put(path, data)
+    broker.kill()
+    assert broker.values("t") == ["a"]
+    assert str(topic.topic_id).encode() in broker.files.get(path)
+
+
+def test_a_deleted_log_can_no_longer_be_used(broker: Broker) -> None:
+    """Neither by a request that holds it, nor by a sync that is under way."""
+    broker.replicas.create_topic("t", 1, {"flush.ms": "0"})
+    broker.append("t", 0, "a")
+    partition = broker.replicas.partition("t", 0)
+    (job,) = broker.logs.flush_jobs()
+    broker.replicas.delete_topic("t")
+    job.run()
+    broker.logs.flushed([job])
+    assert not partition.is_online
+    with pytest.raises(KafkaError):
+        partition.fetch(0, 100)
+
+
+def test_idle_checkpoints_write_nothing(broker: Broker) -> None:
+    broker.replicas.create_topic("t", 1, {})
+    broker.append("t", 0, "a")
+    assert isinstance(broker.files, MemFiles)
+    broker.logs.checkpoint_recovery_points()
+    broker.logs.checkpoint_log_starts()
+    writes = broker.files.writes
+    broker.logs.checkpoint_recovery_points()
+    broker.logs.checkpoint_log_starts()
+    assert broker.files.writes == writes
+
+
 def test_a_log_with_data_that_no_topic_knows_is_kept_aside(broker: Broker) -> None:
     broker.replicas.create_topic("t", 1, {})
     broker.append("t", 0, "a")

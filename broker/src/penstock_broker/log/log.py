@@ -26,7 +26,7 @@ from penstock_broker.clock import Clock
 from penstock_broker.config import LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.checkpoint import CheckpointDamagedError, read_lines, write_lines
-from penstock_broker.log.files import File, replace_file
+from penstock_broker.log.files import File
 from penstock_broker.log.leader_epochs import LeaderEpochs
 from penstock_broker.log.lookup import TimestampOffset, first_at_or_after, latest_timestamp
 from penstock_broker.log.producer_state import AppendedBatch
@@ -67,7 +67,9 @@ class FlushJob:
         """Sync the files; in any thread. Then give the job to :meth:`Log.flushed`. OSError."""
         for file in self.files:
             file.sync()
-        self.log.place.files.sync_directory(self.log.place.directory)
+        place = self.log.place
+        if place.files.exists(place.directory):  # not deleted meanwhile
+            place.files.sync_directory(place.directory)
 
 
 class Log:
@@ -335,10 +337,16 @@ class Log:
         return segment
 
     def _write_snapshot(self) -> None:
-        """Keep the newest snapshot and the one before it; older ones have served."""
+        """Keep the newest snapshot and the one before it; older ones have served.
+
+        Not synced: one that a power cut damages is made up for by reading the log.
+        """
         place = self.place
+        path = snapshot_path(place.directory, self._end_offset)
         data = self.producers.to_snapshot(self._end_offset)
-        replace_file(place.files, snapshot_path(place.directory, self._end_offset), data)
+        file = place.files.open(path, create=True)
+        file.write(data, 0)
+        file.truncate(len(data))
         names = [n for n in place.files.names(place.directory) if n.endswith(".snapshot")]
         for name in names[:-2]:
             place.files.remove(place.directory / name)
@@ -562,6 +570,10 @@ class Log:
         if self.failure is None:
             self.failure = reason
             _log.error("%s is offline: %s", self.place.directory, reason)
+
+    def retire(self) -> None:
+        """The topic is being deleted: whoever still holds the log can do nothing with it."""
+        self.failure = "the topic has been deleted"
 
     def _offline(self) -> KafkaError:
         return KafkaError(

@@ -85,6 +85,8 @@ class LogManager:
         self._log_starts = OffsetCheckpoint(files, data_dir / "log-start-offset-checkpoint")
         self._known_points: dict[TopicPartition, int] = {}
         self._known_starts: dict[TopicPartition, int] = {}
+        self._written_points: dict[TopicPartition, int] = {}
+        self._written_starts: dict[TopicPartition, int] = {}
         self._has_forgotten = False
         self._bytes_checked = 0
 
@@ -115,6 +117,8 @@ class LogManager:
                 self._files.remove_tree(self.data_dir / name)
         self._known_points = self._read(self._recovery_points)
         self._known_starts = self._read(self._log_starts)
+        self._written_points = dict(self._known_points)
+        self._written_starts = dict(self._known_starts)
 
     def _check_format(self) -> None:
         path = self.data_dir / "format"
@@ -193,6 +197,7 @@ class LogManager:
     ) -> Log:
         """Make a new, empty log. OSError; FileExistsError where there is one.
 
+        Its name is on the disk after :meth:`sync_names`.
         ``is_lost``: there was one, whose directory has vanished; its offsets are not given out
         again as far as the checkpoints know them.
         """
@@ -204,9 +209,7 @@ class LogManager:
             self._write_forgotten()
         try:
             self._files.make_directory(directory)
-            text = f"version: 0\ntopic_id: {topic_id}\n"
-            replace_file(self._files, directory / "partition.metadata", text.encode())
-            self._files.sync_directory(self.data_dir)
+            self._write_topic_id(directory, topic_id)
             log = self._open(topic, partition, config, clean=not is_lost)
         except OSError:
             self._files.remove_tree(directory)
@@ -257,7 +260,9 @@ class LogManager:
 
     def delete(self, topic: str, partition: int) -> None:
         """Delete a log: its directory is renamed at once, then removed. OSError."""
-        self._logs.pop((topic, partition), None)
+        log = self._logs.pop((topic, partition), None)
+        if log is not None:
+            log.retire()
         self._forget_offsets(topic, partition)
         aside = self._rename(topic, partition, "delete")
         if aside is not None:
@@ -295,6 +300,25 @@ class LogManager:
         self._files.sync_directory(self.data_dir)
         return self.data_dir / name
 
+    def adopt(self, topic: str, partition: int, topic_id: uuid.UUID) -> None:
+        """Say which topic a log belongs to where a power cut has lost that. OSError.
+
+        A log of that name can be of no other topic: the old one's directory is renamed before
+        another topic gets its name.
+        """
+        self._write_topic_id(self.data_dir / log_directory_name(topic, partition), topic_id)
+
+    def sync_names(self) -> None:
+        """Return when the names of all logs are on the disk. OSError."""
+        self._files.sync_directory(self.data_dir)
+
+    def _write_topic_id(self, directory: Path, topic_id: uuid.UUID) -> None:
+        """Not synced: a topic of many partitions would take seconds."""
+        data = f"version: 0\ntopic_id: {topic_id}\n".encode()
+        file = self._files.open(directory / "partition.metadata", create=True)
+        file.write(data, 0)
+        file.truncate(len(data))
+
     def _read_topic_id(self, directory: Path) -> uuid.UUID | None:
         try:
             text = read_file(self._files, directory / "partition.metadata").decode()
@@ -306,13 +330,18 @@ class LogManager:
 
     def checkpoint_recovery_points(self) -> None:
         """Write down what is on the disk. OSError."""
-        self._known_points |= {key: log.recovery_point for key, log in self._logs.items()}
-        self._recovery_points.write(self._known_points)
+        points = self._known_points | {key: log.recovery_point for key, log in self._logs.items()}
+        if points != self._written_points:
+            self._recovery_points.write(points)
+            self._known_points, self._written_points = points, dict(points)
 
     def checkpoint_log_starts(self) -> None:
         """Write down where the logs begin. OSError."""
-        self._known_starts |= {key: log.log_start_offset for key, log in self._logs.items()}
-        self._log_starts.write({key: at for key, at in self._known_starts.items() if at})
+        known = self._known_starts | {key: log.log_start_offset for key, log in self._logs.items()}
+        starts = {key: offset for key, offset in known.items() if offset}
+        if starts != self._written_starts:
+            self._log_starts.write(starts)
+            self._known_starts, self._written_starts = starts, dict(starts)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Move the starts of several logs with one checkpoint. KafkaError of any of them."""

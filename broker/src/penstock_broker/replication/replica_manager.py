@@ -51,8 +51,7 @@ class ReplicaManager:
             config = self._log_config(topic.configs)
             for part in topic.partitions:
                 key = (topic.name, part.index)
-                topic_id = found.pop(key, None)
-                log = self._load(topic, part.index, config, topic_id)
+                log = self._load(topic, part.index, config, found)
                 if log is not None:
                     self._add(topic, part.index, log)
                     if not log.recovered.clean:
@@ -73,13 +72,22 @@ class ReplicaManager:
         self.logs.close()
 
     def _load(
-        self, topic: Topic, index: int, config: LogConfig, topic_id: uuid.UUID | None
+        self,
+        topic: Topic,
+        index: int,
+        config: LogConfig,
+        found: dict[tuple[str, int], uuid.UUID | None],
     ) -> Log | None:
         """Open a log, or begin it anew where it is not there; None where it cannot be read."""
+        is_there = (topic.name, index) in found
+        topic_id = found.pop((topic.name, index), None)
         try:
             if topic_id == topic.topic_id:
                 return self.logs.load(topic.name, index, config)
-            if topic_id is not None:
+            if is_there and topic_id is None:
+                self.logs.adopt(topic.name, index, topic.topic_id)
+                return self.logs.load(topic.name, index, config)
+            if is_there:
                 self.logs.set_aside(topic.name, index, f"belongs to topic id {topic_id}")
             self.logs.report("missing", topic=topic.name, partition=index)
             return self.logs.create(topic.name, index, topic.topic_id, config, is_lost=True)
@@ -236,6 +244,7 @@ class ReplicaManager:
         try:
             for index in indexes:
                 logs[index] = self.logs.create(name, index, topic_id, config)
+            self.logs.sync_names()
         except OSError as error:
             self._discard(name, logs)
             raise _storage_error(f"cannot create logs of {name}", error) from error
