@@ -62,7 +62,7 @@ def test_its_settings_are_read(tmp_path: Path) -> None:
 def test_what_is_commented_out_is_a_setting(tmp_path: Path) -> None:
     text = dict(render("shop", "shop_pipelines"))[Path("penstock.toml")]
     lines = [line.removeprefix("# ") for line in text.splitlines()]
-    settings = [line for line in lines if re.match(r'\[[\w.]+\]|[\w."]+ = ', line)]
+    settings = [line for line in lines if re.match(r'\[[\w.]+\]($| +#)|[\w."]+ = ', line)]
     file = tmp_path / "penstock.toml"
     file.write_text("\n".join(line.replace("…", "x") for line in settings))
     loaded = Settings.load(tmp_path / ".penstock", {})
