@@ -1,0 +1,127 @@
+"""The cluster through its protocol: our broker, or the Kafka that PENSTOCK_TEST_KAFKA names."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.resources import kafka as kafka_module
+from penstock_platform.resources.kafka import ClusterError, KafkaCluster, UnknownTopicError
+from penstock_platform.settings import KafkaSettings, Settings
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def topic(kafka):
+    """A topic of three partitions with 30, 20 and 0 records, their values being their offsets."""
+    name = f"cluster-test-{uuid.uuid4().hex[:8]}"
+    assert kafka.create(name, 3, configs={"retention.ms": "-1"})
+    producer = Producer({"bootstrap.servers": kafka._bootstrap_servers})
+    for partition, count in ((0, 30), (1, 20)):
+        for n in range(count):
+            producer.produce(name, str(n).encode(), partition=partition, timestamp=1000 + n)
+    assert producer.flush(30) == 0
+    return name
+
+
+def spans(offsets):
+    return {p: (o.log_start, o.last_stable, o.high_watermark) for p, o in offsets.items()}
+
+
+def test_topics_are_described_with_their_ids(kafka, topic):
+    found = kafka.describe(topic)
+    assert found.ref.cluster_id == kafka.cluster_id()
+    assert found.ref == kafka.ref(topic)
+    assert len(found.ref.topic_id) == 22
+    assert not set(found.ref.topic_id) & set("+/=")
+    assert (found.partitions, found.replicas) == (3, 1)
+    assert found.configs["retention.ms"] == "-1"
+    assert found.set_configs["retention.ms"] == "-1"
+    assert topic in kafka.topics()
+    assert not kafka.broker_stamps(topic)
+
+
+def test_creating_twice_is_told(kafka, topic):
+    assert not kafka.create(topic, 3)
+
+
+def test_a_recreated_topic_has_another_id(kafka):
+    name = f"cluster-test-{uuid.uuid4().hex[:8]}"
+    kafka.create(name, 1)
+    before = kafka.ref(name)
+    kafka.delete(name)
+    while not kafka.create(name, 1):  # a deletion may still be under way
+        continue
+    assert kafka.ref(name).topic_id != before.topic_id
+
+
+def test_partitions_grow_and_configs_change(kafka, topic):
+    kafka.grow(topic, 4)
+    kafka.alter(topic, {"segment.bytes": "1048576", "retention.ms": None})
+    found = kafka.describe(topic)
+    assert found.partitions == 4
+    assert found.set_configs == {"segment.bytes": "1048576"}
+    kafka.alter(topic, {"message.timestamp.type": "LogAppendTime"})
+    assert kafka.broker_stamps(topic)
+    with pytest.raises(ClusterError, match="cannot give topic"):
+        kafka.grow(topic, 2)
+
+
+def test_offsets_and_their_deletion(kafka, topic):
+    assert spans(kafka.offsets(topic)) == {0: (0, 30, 30), 1: (0, 20, 20), 2: (0, 0, 0)}
+    assert kafka.delete_records(topic, {0: 12, 1: 0}) == {0: 12, 1: 0}
+    assert spans(kafka.offsets(topic))[0] == (12, 30, 30)
+    assert kafka.delete_records(topic, {0: 5}) == {0: 12}, "a log start never goes back"
+    assert kafka.delete_records(topic, {}) == {}
+    with pytest.raises(ClusterError, match="delete records"):
+        kafka.delete_records(topic, {0: 31})
+
+
+def test_offsets_are_found_by_time(kafka, topic):
+    assert kafka.offsets_for_time(topic, 1007) == {0: 7, 1: 7, 2: None}
+    assert kafka.offsets_for_time(topic, 1025) == {0: 25, 1: None, 2: None}
+
+
+def test_landed_offsets_are_committed_to_a_group(kafka, topic):
+    group = f"penstock.bronze.{topic}"
+    kafka.commit_group(group, topic, {0: 10, 1: 0})
+    kafka.commit_group(group, topic, {0: 20})
+    assert kafka.group_offsets(group, topic) == {0: 20, 1: 0}
+    assert kafka.group_offsets(f"{group}-unknown", topic) == {}
+    kafka.commit_group(group, topic, {})
+
+
+def test_exactly_a_range_is_read(kafka, topic):
+    wanted = [OffsetRange(0, 5, 12), OffsetRange(1, 19, 20), OffsetRange(2, 0, 0)]
+    found = sorted((m.partition(), int(m.value())) for m in kafka.read_range(topic, wanted))
+    assert found == [(0, n) for n in range(5, 12)] + [(1, 19)]
+    assert list(kafka.read_range(topic, [OffsetRange(0, 4, 4)])) == []
+
+
+def test_reading_what_the_log_no_longer_holds_fails(kafka, topic):
+    kafka.delete_records(topic, {0: 12})
+    with pytest.raises(ClusterError, match=f"cannot read topic {topic}"):
+        list(kafka.read_range(topic, [OffsetRange(0, 5, 15)]))
+
+
+def test_reading_past_the_end_gives_up(kafka, topic, monkeypatch):
+    monkeypatch.setattr(kafka_module, "READ_STALL_SECONDS", 1.0)
+    with pytest.raises(ClusterError, match=r"still to read: partition 0 offsets 28-34"):
+        list(kafka.read_range(topic, [OffsetRange(0, 28, 35)]))
+
+
+def test_an_unknown_topic_is_told_with_what_to_do(kafka):
+    with pytest.raises(UnknownTopicError, match="has no topic nowhere; materialise its asset"):
+        kafka.offsets("nowhere")
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
+    monkeypatch.setattr(kafka_module, "DEADLINE_SECONDS", 0.5)
+    settings = Settings(home=Path("home"), kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"))
+    with pytest.raises(ClusterError, match=r"127\.0\.0\.1:1: cannot describe the cluster"):
+        KafkaCluster(settings).cluster_id()
