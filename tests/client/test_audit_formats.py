@@ -103,9 +103,17 @@ def test_the_last_header_of_the_name_counts() -> None:
     assert find_audit_header([("trace", None)]) is None
 
 
-# Made by Spark 4's xxhash64(sequence, isnull(key), key, isnull(value), value), as unsigned;
-# tests/client/test_digest_spark.py computes them anew where Spark and Java are.
-KNOWN_DIGESTS: list[tuple[int, bytes | None, bytes | None, int]] = []
+# What Spark 4.1's xxhash64(sequence, isnull(key), key, isnull(value), value) said, as unsigned.
+KNOWN_DIGESTS: list[tuple[int, bytes | None, bytes | None, int]] = [
+    (0, None, None, 18318512621598343068),
+    (0, b"", None, 17809191086979643394),
+    (0, None, b"", 6694284687664690774),
+    (0, b"", b"", 7304140567836852136),
+    (1, b"k", b"v", 10998409285430256786),
+    (2**62 + 3, b"UA1545", b'{"carrier":"UA"}', 1476315713154287366),
+    (7, None, bytes(range(256)), 6977847305463906877),
+    (123456789, "schl\u00fcssel".encode(), b"x" * 33, 2032566305182991402),
+]
 
 
 @pytest.mark.parametrize(("sequence", "key", "value", "digest"), KNOWN_DIGESTS)

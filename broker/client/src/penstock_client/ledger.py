@@ -224,6 +224,13 @@ class Ledger:
         self.lanes: dict[str, Lane] = {}
         self.acks: list[Ack] = []
         self._failures: list[Failure] = []
+        self._drained = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Records that were sent and have no outcome yet; any thread may ask."""
+        issued = sum(lane.issued - len(lane.returned) for lane in self.lanes.copy().values())
+        return max(0, issued - self._drained - len(self.acks) - len(self._failures))
 
     def lane(self, topic: str) -> Lane:
         return self.lanes.setdefault(topic, Lane(topic, self.acks, self._failures))
@@ -238,6 +245,7 @@ class Ledger:
         for lane, sequence, name in failures:
             lane.failures.append((sequence, name))
         del self._failures[: len(failures)]
+        self._drained += count + len(failures)
         for lane in self.lanes.copy().values():
             if len(lane.sequences) > SEQUENCES_UNFOLDED:
                 lane.fold()

@@ -95,9 +95,7 @@ class Session:
         self._polling: list[None] = []  # one item for each thread inside poll or flush
         self._served = False  # by the application, since the last tick
         self._drain_asked = False
-        self._sent = 0
         self._outcomes: deque[tuple[int, str | None]] = deque()
-        self._settled = 0
         self._audit_down = False  # an event failed or stayed away: flush does not wait for more
         self._orphan = False
         self._warned_at = -WARNING_APART_SECONDS
@@ -182,9 +180,15 @@ class Session:
         self._inbox.put(Close(SimpleQueue(), monotonic() + EVENT_WAIT_SECONDS, orphan=True))
 
     def __len__(self) -> int:
-        """The application's records in the queue, and callbacks not yet run."""
-        events = self._sent - self._settled - len(self._outcomes)
-        return max(0, len(self.handle) - max(0, events)) + len(self._deferred)
+        """The application's records without an outcome, and callbacks not yet run.
+
+        librdkafka's own count has the events in it, and counts reports beside the records; but
+        when it is zero there is nothing left, so it is the upper bound.
+        """
+        queued = len(self.handle)
+        if self._audit.enable:
+            queued = min(queued, self.ledger.in_flight)
+        return queued + len(self._deferred)
 
     def _flush_until(self, deadline: float | None) -> None:
         self._polling.append(None)
@@ -317,7 +321,6 @@ class Session:
                 entry.in_flight = False
                 self._warn(str(error))
                 return
-            self._sent += 1
 
     def _event_delivered(self, number: int, error: Any, _message: Any) -> None:
         self._outcomes.append((number, None if error is None else str(error)))
@@ -325,7 +328,6 @@ class Session:
     def _settle(self) -> None:
         while self._outcomes:
             number, error = self._outcomes.popleft()
-            self._settled += 1
             self.journal.settled(number, acknowledged=error is None)
             self._audit_down = error is not None
             if error is not None:

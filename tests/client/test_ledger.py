@@ -1,0 +1,202 @@
+"""The accounting, without a broker: whatever the order of outcomes, every record has one end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MethodType
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock_client import ledger as ledger_module
+from penstock_client.audit import TopicAccount, record_digest
+from penstock_client.ledger import ABANDONED, Ledger, latency_of
+from penstock_client.ranges import gaps, merge, ranges_of, total
+
+numbers = st.sets(st.integers(0, 300), max_size=120)
+
+
+@dataclass
+class Delivered:
+    """A message as the delivery callback gets it."""
+
+    where: tuple[int, int]
+    content: tuple[bytes | None, bytes | None]
+    moment: int = 1_700_000_000_000
+    took: float | None = 0.01
+
+    def partition(self) -> int:
+        return self.where[0]
+
+    def offset(self) -> int:
+        return self.where[1]
+
+    def key(self) -> bytes | None:
+        return self.content[0]
+
+    def value(self) -> bytes | None:
+        return self.content[1]
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, self.moment)
+
+    def latency(self) -> float | None:
+        return self.took
+
+
+class TimedOut:
+    def name(self) -> str:
+        return "_MSG_TIMED_OUT"
+
+
+@given(numbers)
+def test_ranges_of_holds_exactly_the_numbers(chosen: set[int]) -> None:
+    ranges = ranges_of(sorted(chosen))
+    assert [n for first, end in ranges for n in range(first, end)] == sorted(chosen)
+    assert all(a[1] < b[0] for a, b in pairwise(ranges))
+    assert total(ranges) == len(chosen)
+
+
+@given(numbers, numbers)
+def test_merge_is_the_union_and_gaps_the_rest(one: set[int], other: set[int]) -> None:
+    merged = merge(ranges_of(sorted(one)), ranges_of(sorted(other)))
+    assert merged == ranges_of(sorted(one | other))
+    assert gaps(merged, 301) == ranges_of(sorted(set(range(301)) - one - other))
+
+
+record = st.tuples(
+    st.sampled_from(["a", "b"]),  # topic
+    st.integers(0, 2),  # partition
+    st.none() | st.binary(max_size=4),
+    st.none() | st.binary(max_size=4),
+)
+outcome = st.sampled_from(["acknowledged", "acknowledged", "acknowledged", "failed", "silent"])
+foreign = st.integers(0, 2)  # records of other producers in between
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(record, outcome, foreign), max_size=60), st.data())
+def test_every_record_has_one_end_and_claims_are_what_was_acknowledged(
+    records: list[tuple[tuple[str, int, bytes | None, bytes | None], str, int]], data: st.DataObject
+) -> None:
+    ledger = Ledger()
+    log_end: dict[tuple[str, int], int] = {}
+    stored: dict[str, dict[tuple[int, int], int]] = {"a": {}, "b": {}}
+    ends: dict[str, dict[int, str]] = {"a": {}, "b": {}}
+    reports = []
+    for (topic, partition, key, value), result, gap in records:
+        lane = ledger.lane(topic)
+        sequence = lane.take_sequence()
+        ends[topic][sequence] = result
+        offset = log_end.get((topic, partition), 0) + gap
+        message = Delivered((partition, offset), (key, value))
+        callback = MethodType(lane.delivered, sequence)
+        if result == "acknowledged":
+            log_end[topic, partition] = offset + 1
+            stored[topic][partition, offset] = record_digest(sequence, key, value)
+            reports.append((topic, partition, callback, None, message))
+        elif result == "failed":
+            reports.append((topic, partition, callback, TimedOut(), message))
+    # Partitions answer independently of each other; events are taken at any time.
+    order = data.draw(st.permutations(range(len(reports))))
+    queues: dict[tuple[str, int], list[int]] = {}
+    for position, report in enumerate(reports):
+        queues.setdefault(report[:2], []).append(position)
+    taken: list[TopicAccount] = []
+    for position in order:
+        _, _, callback, error, message = reports[queues[reports[position][:2]].pop(0)]
+        callback(error, message)
+        if data.draw(st.booleans()):
+            ledger.drain()
+        if data.draw(st.integers(0, 4)) == 0:
+            taken += ledger.take()
+    for account in ledger.take():
+        taken.append(account)
+        silent = sum(end == "silent" for end in ends[account.topic].values())
+        assert account.in_flight == silent
+    taken += ledger.take(final=True)
+    for topic in ("a", "b"):
+        _check(topic, taken, stored[topic], ends[topic])
+
+
+def _check(
+    topic: str,
+    taken: list[TopicAccount],
+    stored: dict[tuple[int, int], int],
+    ends: dict[int, str],
+) -> None:
+    accounts = [account for account in taken if account.topic == topic]
+    claimed: list[tuple[int, int]] = []
+    for claim in (claim for account in accounts for claim in account.claims):
+        places = [(claim.partition, offset) for offset in range(claim.start, claim.end)]
+        claimed += places
+        assert sum(stored[place] for place in places) % 2**64 == claim.digest
+    assert sorted(claimed) == sorted(stored)
+    said: dict[int, str] = {}
+    for account in accounts:
+        for first, end in account.sequences:
+            for sequence in range(first, end):
+                assert sequence not in said
+                said[sequence] = "acknowledged"
+        for failed in account.failed:
+            for sequence in range(failed.first, failed.end):
+                assert sequence not in said
+                said[sequence] = "silent" if failed.error == ABANDONED else "failed"
+    assert said == ends
+    assert sum(account.records for account in accounts) == len(stored)
+
+
+def test_a_claim_has_a_bounded_number_of_records() -> None:
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    count = 4 * ledger_module.CLAIM_RECORDS
+    for offset in range(count):
+        lane.delivered(lane.take_sequence(), None, Delivered((0, offset), (None, b"v")))
+    (account,) = ledger.take()
+    bound = ledger_module.CLAIM_RECORDS + ledger_module.DRAIN_CHUNK
+    assert all(len(claim) <= bound for claim in account.claims)
+    assert [c.start for c in account.claims][1:] == [c.end for c in account.claims][:-1]
+    assert sum(len(claim) for claim in account.claims) == account.records == count
+    assert account.sequences == ((0, count),)
+    assert len(lane.samples) == 0 and lane.sample_mask > 0
+
+
+def test_a_refused_record_leaves_no_gap() -> None:
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    refused = lane.take_sequence()
+    lane.returned.append(refused)
+    assert lane.retake_sequence() == refused == 0
+    lane.delivered(refused, None, Delivered((0, 0), (None, None)))
+    lane.returned.append(lane.take_sequence())  # refused, and nothing follows
+    (account,) = ledger.take(final=True)
+    assert account.sequences == ((0, 1),)
+    assert account.failed == ()
+    assert account.in_flight == 0
+
+
+def test_acknowledged_without_an_offset_is_counted_and_not_claimed() -> None:
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    for _ in range(3):
+        lane.delivered(lane.take_sequence(), None, Delivered((0, -1001), (None, b"v")))
+    (account,) = ledger.take()
+    assert account.claims == ()
+    assert account.records == 3
+    assert account.sequences == ((0, 3),)
+
+
+def test_timestamps_and_latency() -> None:
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    for position in range(100):
+        message = Delivered((0, position), (None, None), 1000 - position, (position + 1) / 1000)
+        lane.delivered(lane.take_sequence(), None, message)
+    (account,) = ledger.take()
+    assert (account.first_timestamp_ms, account.last_timestamp_ms) == (901, 1000)
+    latency = account.latency_ms
+    assert latency is not None
+    assert (latency.p50, latency.p95, latency.p99, latency.max) == (50.0, 95.0, 99.0, 100.0)
+    assert latency_of([]) is None
+    assert ledger.take() == []
