@@ -133,7 +133,10 @@ class KafkaCluster:
     def create(
         self, topic: str, partitions: int, replicas: int = 1, configs: Mapping[str, str] = {}
     ) -> bool:
-        """Create a topic; False when there is one of that name already."""
+        """Create a topic; False when there is one of that name already.
+
+        Returns when the cluster tells of it: Kafka answers before its metadata has gone round.
+        """
         new = NewTopic(topic, partitions, replicas, config=dict(configs))
         try:
             self._await(f"create topic {topic}", lambda: self._admin.create_topics([new])[topic])
@@ -141,7 +144,16 @@ class KafkaCluster:
             if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
             raise
-        return True
+        deadline = self._clock.monotonic() + DEADLINE_SECONDS
+        while True:
+            try:
+                self._describe(topic)
+            except UnknownTopicError:
+                if self._clock.monotonic() >= deadline:
+                    raise
+                self._clock.sleep(RETRY_PAUSE_SECONDS)
+            else:
+                return True
 
     def delete(self, topic: str) -> None:
         self._await(f"delete topic {topic}", lambda: self._admin.delete_topics([topic])[topic])
