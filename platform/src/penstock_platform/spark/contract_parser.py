@@ -7,7 +7,7 @@ What Spark's ``from_json`` gives away in its permissive mode, and what is done a
 - A string field takes any token: 5 becomes "5". Text that could have been another token (a number,
   true, false, or the beginning of an object or array) is looked up in the variant too.
 - Text after the value is passed over: ``{"a": 1} x``. So the value is parsed as the first of two
-  elements of an array, and the second must arrive.
+  elements of an array, and the second must arrive, under a name that no value can know.
 - Times are taken from numbers and from fragments ("12:00" is today at noon). They are parsed as
   strings here: ISO 8601 with date, time and, at best, a zone; without one they are UTC.
 
@@ -18,11 +18,11 @@ More lenient in one: of a repeated key the last counts.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from penstock_platform.domain.contract import Contract, ContractColumn
 
@@ -38,76 +38,68 @@ _TIMESTAMP = r"^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?\s?([Zz]|[+-]\d{2
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 # Text that a string field may also have got from a token that is no string.
 _MAYBE_NO_STRING = r"^(?:-?[0-9][0-9.eE+-]*$|true$|false$|[{\[])"
-_FOUND = {
-    "string": "string",
-    "timestamp": "string",
-    "date": "string",
-    "boolean": "boolean",
-    "bigint": "bigint",
-    "int": "bigint",
+# What ``schema_of_variant`` calls the token of a scalar.
+_TOKENS = {
+    "string": "^STRING$",
+    "timestamp": "^STRING$",
+    "date": "^STRING$",
+    "boolean": "^BOOLEAN$",
+    "bigint": "^BIGINT$",
+    "int": "^BIGINT$",
+    "double": r"^(BIGINT|DOUBLE|DECIMAL\(.*)$",
+    "float": r"^(BIGINT|DOUBLE|DECIMAL\(.*)$",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedRows:
-    """The rows with ``columns`` typed and a ``reason``: null where the row keeps the contract."""
-
-    rows: DataFrame
-    reason: str = "reason"
-
-
-def parse_values(rows: DataFrame, contract: Contract) -> ParsedRows:
+def parse_values(rows: DataFrame, contract: Contract) -> DataFrame:
     """Parse the binary column ``value`` of ``rows``; their other columns stay as they are.
 
-    Adds one column for each of the contract's, and ``reason``.
+    Adds one column for each of the contract's, and ``reason``: null where the row keeps the
+    contract.
     """
-    token = uuid.uuid4().hex  # what a value cannot contain by design
+    token = f"__penstock_{uuid.uuid4().hex}"
     kept = [sf.col(name) for name in rows.columns]
     text = sf.col("value").cast("string")
-    wrapped = sf.concat(sf.lit('{"a":['), text, sf.lit(f',{{"{_END}":"{token}"}}]}}'))
+    wrapped = sf.concat(sf.lit(f'{{"{token}":['), text, sf.lit(f',{{"{_END}":"{token}"}}]}}'))
     # The generator keeps the optimiser from parsing once for every use of the result.
     parsed = rows.select(
         *kept,
-        sf.explode(sf.array(sf.from_json(wrapped, _parse_schema(contract), _PARSE_OPTIONS))).alias(
-            "__j"
-        ),
+        sf.explode(
+            sf.array(sf.from_json(wrapped, _parse_schema(contract, token), _PARSE_OPTIONS))
+        ).alias("__j"),
     )
+    both = sf.col(f"__j.{token}")
     whole = (
         sf.col(f"__j.{_CORRUPT}").isNull()
-        & (sf.size("__j.a") == 2)
-        & (sf.col("__j.a")[1][_END] == token)
-        & sf.col("__j.a")[0].isNotNull()
+        & (sf.size(both) == 2)
+        & (both[1][_END] == token)
+        & both[0].isNotNull()
     )
-    flat = parsed.select(
+    raw = parsed.select(
         *kept,
         sf.coalesce(whole, sf.lit(False)).alias("__whole"),
-        *(sf.col("__j.a")[0][c.name].alias(f"__raw_{c.name}") for c in contract.columns),
+        *(both[0][c.name].alias(f"__raw_{c.name}") for c in contract.columns),
     )
-    typed = flat.select(
-        *kept, "__whole", *_raw(contract), *(_value(c).alias(c.name) for c in contract.columns)
-    )
-    final = typed.select(
+    nested = _nested_types(rows, contract)
+    typed = raw.select("*", *(_value(c).alias(c.name) for c in contract.columns))
+    looked = typed.select("*", _looked_up(contract, nested).alias("__looked"))
+    return looked.select(
         *kept,
         *(sf.col(_quoted(c.name)) for c in contract.columns),
-        _reason(contract).alias("reason"),
+        _reason(contract, nested).alias("reason"),
     )
-    return ParsedRows(final)
 
 
-def _raw(contract: Contract) -> list[Column]:
-    return [sf.col(f"__raw_{c.name}") for c in contract.columns]
-
-
-def _parse_schema(contract: Contract) -> str:
+def _parse_schema(contract: Contract, token: str) -> str:
     fields = ",".join(f"`{c.name}`:{_parse_type(c)}" for c in contract.columns)
-    return f"a array<struct<{fields},`{_END}`:string>>, {_CORRUPT} string"
+    return f"`{token}` array<struct<{fields},`{_END}`:string>>, {_CORRUPT} string"
 
 
 def _parse_type(column: ContractColumn) -> str:
     """What ``from_json`` is to read a column as."""
     if column.type in ("timestamp", "date"):
         return "string"
-    if _is_nested(column) and _holds_text(column):
+    if _is_nested(column) and any(t in column.type for t in ("string", "timestamp", "date")):
         return "variant"
     return column.type
 
@@ -116,8 +108,14 @@ def _is_nested(column: ContractColumn) -> bool:
     return "<" in column.type
 
 
-def _holds_text(column: ContractColumn) -> bool:
-    return any(kind in column.type for kind in ("string", "timestamp", "date"))
+def _nested_types(rows: DataFrame, contract: Contract) -> dict[str, DataType]:
+    """The types of the columns that are arrays, maps or structs."""
+    columns = [c for c in contract.columns if _is_nested(c)]
+    if not columns:
+        return {}
+    ddl = ", ".join(f"{_quoted(c.name)} {c.type}" for c in columns)
+    schema = rows.sparkSession.createDataFrame([], ddl).schema
+    return {field.name: field.dataType for field in schema.fields}
 
 
 def _value(column: ContractColumn) -> Column:
@@ -131,55 +129,50 @@ def _value(column: ContractColumn) -> Column:
     return raw
 
 
-def _reason(contract: Contract) -> Column:
-    """The first thing that is wrong with a row, as a sentence; null for none."""
-    text = sf.col("value").cast("string")
-    doubtful = reduce(lambda a, b: a | b, _doubts(contract), sf.lit(False))
-    # One variant for all questions: the lambda's variable is computed once.
-    looked_up = sf.transform(sf.array(sf.try_parse_json(text)), lambda v: _wrong_kind(contract, v))[
-        0
+def _looked_up(contract: Contract, nested: dict[str, DataType]) -> Column:
+    """What a second look at a row's tokens finds, for the rows that need one; else null.
+
+    One variant for all questions: a lambda's variable is computed once.
+    """
+    doubts = [
+        sf.coalesce(sf.col(f"__raw_{c.name}").rlike(_MAYBE_NO_STRING), sf.lit(False))
+        for c in contract.columns
+        if c.type == "string"
     ]
+    doubtful = reduce(lambda a, b: a | b, doubts, ~sf.col("__whole"))
+    variants = sf.array(sf.try_parse_json(sf.col("value").cast("string")))
+    return sf.when(doubtful, sf.transform(variants, lambda v: _wrong_token(contract, nested, v))[0])
+
+
+def _reason(contract: Contract, nested: dict[str, DataType]) -> Column:
+    """The first thing that is wrong with a row, as a sentence; null for none."""
     reason = sf.when(sf.col("value").isNull(), "value is null")
-    reason = reason.when(~sf.is_valid_utf8(text), "value is not UTF-8")
-    reason = reason.when(
-        ~sf.col("__whole"), sf.coalesce(looked_up, sf.lit("value is not one JSON object"))
-    )
-    reason = reason.when(doubtful & looked_up.isNotNull(), looked_up)
+    reason = reason.when(~sf.is_valid_utf8(sf.col("value").cast("string")), "value is not UTF-8")
+    reason = reason.when(sf.col("__looked").isNotNull(), sf.col("__looked"))
+    reason = reason.when(~sf.col("__whole"), "value is not one JSON object")
     for column in contract.columns:
-        for broken, why in _broken(column):
-            reason = reason.when(broken, why)
+        if (broken := _broken(column, nested.get(column.name))) is not None:
+            reason = reason.when(*broken)
     for rule in contract.rules:
         kept = sf.coalesce(sf.expr(rule.condition), sf.lit(False))
         reason = reason.when(~kept, rule.reason)
     return reason
 
 
-def _doubts(contract: Contract) -> list[Column]:
-    return [
-        sf.coalesce(sf.col(f"__raw_{c.name}").rlike(_MAYBE_NO_STRING), sf.lit(False))
-        for c in contract.columns
-        if c.type == "string"
-    ]
-
-
-def _broken(column: ContractColumn) -> list[tuple[Column, str]]:
+def _broken(column: ContractColumn, nested: DataType | None) -> tuple[Column, str] | None:
     """What parsing itself did not refuse, as (condition, reason)."""
     raw, value = sf.col(f"__raw_{column.name}"), sf.col(_quoted(column.name))
     if column.type in ("timestamp", "date"):
         kind = "a time such as 2026-11-20T12:00:00Z" if column.type == "timestamp" else "a date"
-        return [(raw.isNotNull() & value.isNull(), f"{column.name} is not {kind}")]
+        return raw.isNotNull() & value.isNull(), f"{column.name} is not {kind}"
     if column.type in ("double", "float"):
-        endless = sf.abs(value) == sf.lit(float("inf"))
-        return [(sf.coalesce(endless, sf.lit(False)), f"{column.name} is out of range")]
-    if _parse_type(column) == "variant":
-        there = raw.isNotNull() & ~sf.is_variant_null(raw)
-        fits = sf.schema_of_variant(raw).rlike(_nested_pattern(column.type))
-        why = f"{column.name} is not {column.type}"
-        return [(there & (value.isNull() | ~fits), why)]
-    return []
+        return sf.abs(value) == sf.lit(float("inf")), f"{column.name} is out of range"
+    if nested is not None and _parse_type(column) == "variant":
+        return ~_fits(raw, nested), f"{column.name} is not {column.type}"
+    return None
 
 
-def _wrong_kind(contract: Contract, variant: Column) -> Column:
+def _wrong_token(contract: Contract, nested: dict[str, DataType], variant: Column) -> Column:
     """Which field has a token of another kind than the contract's; null for none of them."""
     kind = sf.schema_of_variant(variant)
     reason = sf.when(variant.isNull(), "value is not JSON")
@@ -187,15 +180,52 @@ def _wrong_kind(contract: Contract, variant: Column) -> Column:
         ~kind.startswith("OBJECT"), sf.concat(sf.lit("value is not an object but "), _told(kind))
     )
     for column in contract.columns:
-        wanted = _token_pattern(column)
-        if wanted is None:
-            continue
-        found = sf.schema_of_variant(sf.try_variant_get(variant, f"$['{column.name}']", "variant"))
+        found = sf.schema_of_variant(sf.try_variant_get(variant, _path(column.name), "variant"))
         reason = reason.when(
-            ~found.rlike(wanted),
+            ~(found.rlike(_token_pattern(column)) | (found == "VOID")),
             sf.concat(sf.lit(f"{column.name} is not {column.type} but "), _told(found)),
         )
+    for column in contract.columns:  # tokens of the right kind whose contents do not fit
+        found = sf.try_variant_get(variant, _path(column.name), "variant")
+        if column.name in nested:
+            fits = _fits(found, nested[column.name])
+        elif column.type == "int":
+            fits = sf.try_variant_get(found, "$", "int").isNotNull() | (
+                sf.schema_of_variant(found) != "BIGINT"
+            )
+        else:
+            continue
+        reason = reason.when(~fits, f"{column.name} is not {column.type}")
     return reason
+
+
+def _fits(variant: Column, kind: DataType) -> Column:
+    """Whether a variant is exactly of this type, all the way down; null counts as every type."""
+    found = sf.schema_of_variant(variant)
+    if isinstance(kind, ArrayType):
+        elements = sf.try_variant_get(variant, "$", "array<variant>")
+        inner = kind.elementType
+        fits = found.startswith("ARRAY") & sf.forall(elements, lambda e: _fits(e, inner))
+    elif isinstance(kind, MapType):
+        values = sf.map_values(sf.try_variant_get(variant, "$", "map<string,variant>"))
+        inner = kind.valueType
+        fits = found.startswith("OBJECT") & sf.forall(values, lambda e: _fits(e, inner))
+    elif isinstance(kind, StructType):
+        fits = found.startswith("OBJECT")
+        for field in kind.fields:
+            part = sf.try_variant_get(variant, _path(field.name), "variant")
+            fits = fits & _fits(part, field.dataType)
+    else:
+        fits = _scalar_fits(variant, found, kind.simpleString())
+    return sf.coalesce(variant.isNull() | sf.is_variant_null(variant) | fits, sf.lit(False))
+
+
+def _scalar_fits(variant: Column, found: Column, kind: str) -> Column:
+    fits = found.rlike(_TOKENS[kind]) & sf.try_variant_get(variant, "$", kind).isNotNull()
+    pattern = {"timestamp": _TIMESTAMP, "date": _DATE}.get(kind)
+    if pattern is not None:
+        fits = fits & sf.try_variant_get(variant, "$", "string").rlike(pattern)
+    return fits
 
 
 def _told(kind: Column) -> Column:
@@ -203,20 +233,15 @@ def _told(kind: Column) -> Column:
     return sf.lower(sf.regexp_extract(kind, "^[A-Z]+", 0))
 
 
-def _token_pattern(column: ContractColumn) -> str | None:
+def _token_pattern(column: ContractColumn) -> str:
     if _is_nested(column):
-        return r"^(VOID|ARRAY|OBJECT)" if _parse_type(column) == "variant" else None
-    if column.type in ("double", "float"):
-        return r"^(VOID|BIGINT|DOUBLE|DECIMAL)"
-    return f"^(VOID|{_FOUND[column.type].upper()})$"
+        return "^ARRAY" if column.type.startswith("array") else "^OBJECT"
+    return _TOKENS[column.type]
 
 
-def _nested_pattern(kind: str) -> str:
-    """``array<string>`` as a pattern over ``schema_of_variant``: exact for arrays and maps of
-    strings, by outer shape for what is deeper."""
-    if kind in ("array<string>", "array<timestamp>", "array<date>"):
-        return r"^ARRAY<(VOID|STRING)>$"
-    return r"^ARRAY<" if kind.startswith("array") else r"^OBJECT<"
+def _path(name: str) -> str:
+    escaped = name.replace("'", "\\'")
+    return f"$['{escaped}']"
 
 
 def _quoted(name: str) -> str:

@@ -122,8 +122,8 @@ def _attempt(
     rows = landed_rows(spark, window, job.bronze_snapshot)
     seen = Observation()
     parsed = parse_values(rows, contract)
-    good = sf.col(parsed.reason).isNull()
-    kept = parsed.rows.observe(
+    good = sf.col("reason").isNull()
+    kept = parsed.observe(
         seen,
         sf.count(sf.lit(1)).alias("landed"),
         sf.count(sf.when(good, sf.lit(1))).alias("parsed"),
@@ -159,7 +159,7 @@ def _quarantined(
             .select("window_id", "_kafka_partition", "_kafka_offset")
         )
         left = rows.join(held, ["window_id", "_kafka_partition", "_kafka_offset"], "left_anti")
-        rest = parse_values(left, contract).rows
+        rest = parse_values(left, contract)
     return rest.select(
         sf.col("window_id"),
         sf.col("_kafka_partition").alias("partition"),
