@@ -1,0 +1,226 @@
+"""Incidents: triggered once, told again when they grow, resolved when every source is good."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_platform.domain.books import Equation, EquationResult, Finding, WindowState
+from penstock_platform.domain.incidents import (
+    Incident,
+    Incidents,
+    Observation,
+    advance,
+    failure,
+    observe,
+)
+from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.testing.clock import EPOCH
+from penstock_platform.testing.windows import make_window
+
+LANDED, PRODUCED, PARSED = Equation
+S = WindowState
+FIRST = make_window({3: (118000, 119000)}, topic="shop.orders")
+SECOND = make_window({3: (119000, 119000)}, previous=FIRST)
+LOST = Finding("missing", (OffsetRange(3, 118204, 118241),))
+
+
+def seen(state=S.BALANCED, *findings, equation=LANDED, window=FIRST, **options):
+    result = EquationResult(equation, state, 1000, 963, findings)
+    return observe("prod", window, result, **options)
+
+
+def run(incidents, *observations, at=EPOCH):
+    incidents, alerts = advance(incidents, observations, at)
+    incidents = Incidents.from_text(incidents.to_text())
+    return incidents, alerts
+
+
+def told(alerts):
+    return [(alert["event_action"], alert["dedup_key"]) for alert in alerts]
+
+
+KEY = "audit:prod:shop.orders:2026-11-20-00:00"
+
+
+def test_an_incident_is_triggered_once_and_resolved():
+    incidents, alerts = run(Incidents(), seen(S.MISSING, LOST))
+    assert told(alerts) == [("trigger", KEY)]
+    incidents, alerts = run(incidents, seen(S.MISSING, LOST), seen(S.MISSING, LOST))
+    assert alerts == []
+    later = EPOCH + timedelta(minutes=9)
+    incidents, alerts = run(incidents, seen(), at=later)
+    assert told(alerts) == [("resolve", KEY)]
+    assert alerts[0]["payload"]["custom_details"]["open_since"] == "2026-11-20T00:00:00Z"
+    assert run(incidents, seen())[1] == []
+
+
+def test_the_alert_is_pagerdutys_with_exact_offsets_and_the_rerun_command():
+    _, [alert] = run(
+        Incidents(),
+        seen(
+            S.MIXED,
+            LOST,
+            Finding("duplicate", (OffsetRange(3, 118300, 118301),)),
+            owners=("team:shop",),
+            manifest="s3://penstock/x.json",
+            links=[("http://127.0.0.1:3000/assets/lake", "asset check")],
+        ),
+    )
+    assert alert == {
+        "event_action": "trigger",
+        "dedup_key": KEY,
+        "payload": {
+            "summary": "shop.orders 2026-11-20 00:00-00:01: 37 records missing in the lake "
+            "(partition 3 offsets 118204-118240); 1 record duplicated in the lake "
+            "(partition 3 offset 118300)",
+            "severity": "critical",
+            "source": "prod/shop.orders",
+            "component": "shop.orders",
+            "group": "audit",
+            "class": "stored_equals_landed",
+            "timestamp": "2026-11-20T00:00:00Z",
+            "custom_details": {
+                "state": "MIXED",
+                "window": "2026-11-20-00:00",
+                "window_id": FIRST.window_id,
+                "expected": 1000,
+                "found": 963,
+                "missing": [[3, 118204, 118241]],
+                "duplicates": [[3, 118300, 118301]],
+                "owner": "team:shop",
+                "manifest": "s3://penstock/x.json",
+                "show": "penstock window show shop.orders 2026-11-20-00:00",
+                "rerun": "penstock window rerun shop.orders 2026-11-20-00:00",
+            },
+        },
+        "links": [{"href": "http://127.0.0.1:3000/assets/lake", "text": "asset check"}],
+    }
+    json.dumps(alert)
+
+
+def test_two_equations_of_a_window_are_one_incident():
+    silver = Finding("outside", (OffsetRange(3, 118204, 118241),))
+    incidents, alerts = run(
+        Incidents(), seen(S.MISSING, LOST), seen(S.DUPLICATE, silver, equation=PARSED)
+    )
+    assert told(alerts) == [("trigger", KEY)]
+    incidents, alerts = run(incidents, seen())
+    assert alerts == [], "silver is still bad"
+    assert told(run(incidents, seen(equation=PARSED))[1]) == [("resolve", KEY)]
+
+
+def test_growth_is_told_and_shrinking_is_not():
+    more = Finding("missing", (OffsetRange(3, 118204, 118250),))
+    incidents, _ = run(Incidents(), seen(S.MISSING, LOST))
+    incidents, alerts = run(incidents, seen(S.MISSING, more))
+    assert told(alerts) == [("trigger", KEY)]
+    assert "46 records" in alerts[0]["payload"]["summary"]
+    assert run(incidents, seen(S.MISSING, LOST))[1] == []
+
+
+def test_what_is_pending_changes_nothing():
+    pending = seen(S.PENDING, Finding("pending", (OffsetRange(3, 118000, 119000),)))
+    assert run(Incidents(), pending) == (Incidents(), [])
+    incidents, _ = run(Incidents(), seen(S.MISSING, LOST))
+    assert run(incidents, pending) == (incidents, [])
+
+
+def test_unaudited_records_alert_by_the_topics_word():
+    loose = Finding("incarnation_silent", (OffsetRange(3, 118990, 119000),), "77")
+    options = {"equation": PRODUCED}
+    _, [alert] = run(Incidents(), seen(S.UNAUDITED, loose, **options))
+    payload = alert["payload"]
+    assert payload["severity"] == "warning"
+    assert payload["custom_details"]["unaudited"] == [[3, 118990, 119000]]
+    assert payload["custom_details"]["incarnations"] == ["77"]
+    assert "rerun" not in payload["custom_details"], "landing again brings no evidence"
+    assert run(Incidents(), seen(S.UNAUDITED, loose, accept_unaudited=True, **options))[1] == []
+    _, [alert] = run(Incidents(), seen(S.MISSING, LOST, severity="WARN"))
+    assert alert["payload"]["severity"] == "warning"
+
+
+def test_a_lost_tail_is_one_incident_however_many_idle_windows_see_it():
+    tail = Finding("beyond_log_end", (OffsetRange(3, 119000, 119004),), "77")
+    options = {"equation": PRODUCED}
+    incidents, alerts = run(
+        Incidents(),
+        seen(S.MISSING, tail, **options),
+        seen(S.MISSING, tail, window=SECOND, **options),
+    )
+    key = "audit:prod:shop.orders:log-end:3-119000"
+    assert told(alerts) == [("trigger", key)]
+    incidents, alerts = run(incidents, seen(**options))
+    assert alerts == []
+    assert told(run(incidents, seen(window=SECOND, **options))[1]) == [("resolve", key)]
+
+
+def test_a_source_whose_trouble_becomes_another_moves():
+    tail = Finding("beyond_log_end", (OffsetRange(3, 119000, 119004),), "77")
+    incidents, _ = run(Incidents(), seen(S.MISSING, tail, equation=PRODUCED))
+    _, alerts = run(incidents, seen(S.MISSING, LOST, equation=PRODUCED))
+    assert told(alerts) == [
+        ("resolve", "audit:prod:shop.orders:log-end:3-119000"),
+        ("trigger", KEY),
+    ]
+
+
+def test_other_failures_are_incidents_too():
+    broken = failure(
+        "prod", "landing/shop.orders/00:00", component="shop.orders", summary="no broker"
+    )
+    incidents, alerts = run(Incidents(), broken, broken)
+    assert told(alerts) == [("trigger", "run:prod:landing/shop.orders/00:00")]
+    _, alerts = run(incidents, Observation("landing/shop.orders/00:00"))
+    assert alerts[0]["payload"]["summary"] == "resolved: no broker"
+
+
+def test_long_lists_are_cut_and_say_so():
+    many = Finding(
+        "missing", tuple(OffsetRange(3, 118000 + 2 * n, 118001 + 2 * n) for n in range(300))
+    )
+    _, [alert] = run(Incidents(), seen(S.MISSING, many))
+    details = alert["payload"]["custom_details"]
+    assert len(details["missing"]) == 100
+    assert details["records_not_listed"] == 200
+    assert "and 297 more ranges" in alert["payload"]["summary"]
+
+
+def test_the_cursor_is_read_back_and_other_versions_are_refused():
+    assert Incidents.from_text(None) == Incidents.from_text("") == Incidents()
+    with pytest.raises(ValueError, match="version 9"):
+        Incidents.from_text('{"v": 9}')
+
+
+sources = st.sampled_from(["a", "b", "c"])
+keys = st.sampled_from(["x", "y"])
+sizes = st.integers(0, 3)
+
+
+@given(st.lists(st.tuples(sources, st.one_of(st.none(), st.tuples(keys, sizes)), st.booleans())))
+def test_at_any_time_exactly_the_bad_sources_are_in_open_incidents(history):
+    incidents, bad, open_keys = Incidents(), {}, set()
+    for source, wrong, pending in history:
+        incident = None
+        if wrong is not None:
+            key, records = wrong
+            incident = Incident(key, "s", "error", "s", "c", "g", "k", records)
+        observation = Observation(source, incident, pending=pending and wrong is None)
+        incidents, alerts = run(incidents, observation)
+        if not observation.pending:
+            bad.pop(source, None)
+            if wrong is not None:
+                bad[source] = wrong[0]
+        for alert in alerts:
+            if alert["event_action"] == "resolve":
+                assert alert["dedup_key"] in open_keys
+                open_keys.discard(alert["dedup_key"])
+            else:
+                open_keys.add(alert["dedup_key"])
+        assert open_keys == set(incidents.open) == set(bad.values())
+        for key, opened in incidents.open.items():
+            assert sorted(opened.sources) == sorted(s for s, k in bad.items() if k == key)
