@@ -123,7 +123,7 @@ def build_alert_sensor(plans: Sequence[TopicPlan], settings: Settings) -> dg.Sen
             if (context.repository_def is not None)
             else []
         )
-        alerts = collect(context.instance, penstock, plans, keys, cursor, dagster_url)
+        alerts = collect(context.instance, penstock, plans, keys, cursor, dagster_url=dagster_url)
         delivered = deliver(penstock, cursor, alerts)
         for alert in alerts:
             context.log.warning("%s: %s", alert["event_action"], alert["payload"]["summary"])
@@ -144,6 +144,7 @@ def collect(
     plans: Sequence[TopicPlan],
     keys: Sequence[dg.AssetCheckKey],
     cursor: AlertCursor,
+    *,
     dagster_url: str,
 ) -> list[dict[str, Any]]:
     """Read what is new, advance the incidents; returns the alerts to send."""

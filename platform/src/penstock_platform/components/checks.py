@@ -4,7 +4,7 @@ A window's verdict is an asset check on that window's partition. Three ways lead
 landing run (``window_check`` in the asset's own step, so that it can block), check-only (the same
 step with nothing but the check selected), and ``report_verdict`` for a job that judges several
 windows at once (a single run over several partitions would record its checks without a partition,
-dagster 1.13).
+Dagster 1.13).
 """
 
 from __future__ import annotations
@@ -73,21 +73,34 @@ def verdict(
 
 
 def report_verdict(
-    instance: dg.DagsterInstance, result: dg.AssetCheckResult, partition: str
+    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    result: dg.AssetCheckResult,
+    partition: str,
 ) -> None:
-    """Record a verdict for one window's partition, outside of any step that owns the check."""
+    """Record a verdict for one window's partition, from a run that judges many.
+
+    As an event of that run: Dagster keeps one evaluation of a check and partition for each run, and
+    all reports outside of any run count as one run, so a second such report of a window would be
+    refused (a unique index of ``asset_check_executions``).
+    """
     if result.asset_key is None or result.check_name is None:
         raise ValueError("a verdict names its asset and its check")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
-        instance.report_runless_asset_event(
-            dg.AssetCheckEvaluation(
-                asset_key=result.asset_key,
-                check_name=result.check_name,
-                passed=result.passed,
-                severity=result.severity,
-                description=result.description,
-                metadata=result.metadata,
-                partition=partition,
-            )
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=result.asset_key,
+            check_name=result.check_name,
+            passed=result.passed,
+            severity=result.severity,
+            description=result.description,
+            metadata=result.metadata,
+            partition=partition,
         )
+    said = "passed" if result.passed else "did not pass"
+    event = dg.DagsterEvent(
+        event_type_value=dg.DagsterEventType.ASSET_CHECK_EVALUATION.value,
+        job_name=context.job_name,
+        event_specific_data=evaluation,
+        message=f"{result.check_name} of {partition} {said}. {result.description or ''}",
+    )
+    context.instance.report_dagster_event(event, context.run_id)

@@ -258,11 +258,22 @@ def refuse_unproven(step: WindowAssetContext) -> None:
     )
 
 
+def landing_selection(plan: TopicPlan) -> dg.AssetSelection:
+    """The assets with their own equations, and none of the checks that others hang on them."""
+    own = dg.AssetSelection.assets(*plan.landing_keys)
+    checks = [(plan.bronze_key, Equation.STORED_EQUALS_LANDED)]
+    checks += [(plan.books_key, Equation.PRODUCED_EQUALS_STORED)]
+    if plan.contract is not None:
+        checks.append((plan.silver_key, Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED))
+    keys = [dg.AssetCheckKey(key, str(equation)) for key, equation in checks]
+    return own.without_checks() | dg.AssetSelection.checks(*keys)
+
+
 def build_landing_job(plan: TopicPlan) -> Any:
     """One run a window."""
     return dg.define_asset_job(
         plan.landing_job,
-        selection=dg.AssetSelection.assets(*plan.landing_keys),
+        selection=landing_selection(plan),
         description=f"Land, parse and reconcile one window of {plan.name}.",
         executor_def=dg.in_process_executor,
         tags={TOPIC_TAG: plan.name},

@@ -35,6 +35,7 @@ from penstock_platform.components.sensors import (
     build_topic_sensor,
     build_window_sensor,
 )
+from penstock_platform.components.settle import build_settle_job
 from penstock_platform.components.topic import TopicComponent
 from penstock_platform.domain.topics import TopicError, refuse_collisions
 from penstock_platform.resources.connections import Connections
@@ -158,8 +159,9 @@ def build_platform(
     if landed:
         landing = [build_landing_job(plan) for plan in landed]
         evidence = [build_evidence_job(plan) for plan in landed]
-        jobs += [*landing, *evidence]
-        sensors.append(build_window_sensor(landed, landing))
+        settle = build_settle_job(landed)
+        jobs += [*landing, *evidence, settle]
+        sensors.append(build_window_sensor(landed, [*landing, settle]))
         sensors.append(build_evidence_sensor(landed, evidence))
         parts.append(build_reverify(landed, spec.reverify.cron, spec.reverify.windows))
         swept = [plan for plan in landed if plan.swept]

@@ -97,7 +97,7 @@ def reverify_topic(
             new = changed(before, result)
             book = books.archive(window, [result], snapshots=snapshots) if new else before
             shown = judgement(plan, key, window, book, result.equation)
-            report_verdict(context.instance, shown, window.window)
+            report_verdict(context, shown, window.window)
             if new:
                 context.log.warning("%s %s: %s", plan.name, window.window, shown.description)
             yield {

@@ -1,15 +1,19 @@
 """The sensors that keep windows moving. They read offsets and small objects, never records."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from datetime import UTC
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
 from penstock_platform.components.names import WINDOW_ID_TAG, WINDOW_TAG
 from penstock_platform.components.plan import TopicPlan
-from penstock_platform.domain.books import Book, Equation, WindowState
+from penstock_platform.components.settle import SETTLE_JOB
+from penstock_platform.components.verdicts import came_to_verdict
+from penstock_platform.domain.books import Equation, WindowState
 from penstock_platform.domain.clock import Clock, from_iso
 from penstock_platform.domain.windows import ChainError, TopicRef, Window
 from penstock_platform.resources.archive import ArchiveError
@@ -21,6 +25,10 @@ WINDOW_INTERVAL_SECONDS = 2
 EVIDENCE_INTERVAL_SECONDS = 5
 TOPIC_INTERVAL_SECONDS = 10
 ATTEMPTS_MAX = 5
+# Looking again (observe, reverify, retention) waits for what has to move.
+PRIORITY = {"dagster/priority": "10"}
+# After a long pause: so many windows a look, that a sensor's minute is never used up.
+FROZEN_AT_ONCE_MAX = 100
 # A run that is under way for longer was left behind by a process that died without a word.
 RUN_LOST_SECONDS = 900.0
 
@@ -56,6 +64,7 @@ def build_topic_sensor(plans: Sequence[TopicPlan], job: Any) -> dg.SensorDefinit
         return dg.RunRequest(
             run_key=f"topics/{cluster_id}/{'+'.join(names)}",
             asset_selection=[plan.topic_key for plan in missing],
+            asset_check_keys=[],
             tags={"penstock/topics": ", ".join(names)},
         )
 
@@ -79,6 +88,7 @@ def build_window_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.S
         landed: dict[str, int] = json.loads(context.cursor or "{}")
         requests: list[dg.RunRequest] = []
         notes: list[str] = []
+        empty: list[Window] = []
         for plan in plans:
             try:
                 for window in freeze(penstock, plan):
@@ -96,9 +106,12 @@ def build_window_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.S
                 context.log.error("%s: %s", plan.name, error)
                 notes.append(f"{plan.name}: {error}")
                 continue
+            empty += [window for window in waiting if not window.record_count]
             for window in waiting:
-                request = landing_request(context.instance, penstock.clock, plan, window)
-                requests += [request] if request is not None else []
+                if window.record_count:
+                    request = landing_request(context.instance, penstock.clock, plan, window)
+                    requests += [request] if request is not None else []
+        requests += settle_request(context.instance, empty)
         reason = "; ".join(notes) or f"no window of {len(plans)} topics is due"
         return dg.SensorResult(
             run_requests=requests,
@@ -117,7 +130,14 @@ def freeze(penstock: Connections, plan: TopicPlan) -> list[Window]:
     start = penstock.windows.partition_start(
         plan.cluster, plan.name, plan.spec.land.cron, penstock.clock.now()
     )
-    return freeze_due(penstock.kafka, penstock.windows, plan.spec, penstock.clock, start=start)
+    return freeze_due(
+        penstock.kafka,
+        penstock.windows,
+        plan.spec,
+        penstock.clock,
+        start=start,
+        windows_max=FROZEN_AT_ONCE_MAX,
+    )
 
 
 def unlanded(
@@ -132,15 +152,6 @@ def unlanded(
             waiting.append(window)
         sequence += 1
     return waiting, waiting[0].sequence if waiting else sequence
-
-
-def came_to_verdict(plan: TopicPlan, book: Book | None) -> bool:
-    """Whether a landing run got as far as it can: a failed proof is a verdict too."""
-    landed = book.result(Equation.STORED_EQUALS_LANDED) if book is not None else None
-    if book is None or landed is None:
-        return False
-    parsed = book.result(Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED)
-    return plan.contract is None or parsed is not None or not landed.balanced
 
 
 def landing_request(
@@ -165,8 +176,28 @@ def landing_request(
         run_key=window.sha256 if not records else f"{window.sha256}/{len(records)}",
         job_name=plan.landing_job,
         partition_key=window.window,
-        tags={WINDOW_TAG: window.window, WINDOW_ID_TAG: window.window_id},
+        tags={
+            WINDOW_TAG: window.window,
+            WINDOW_ID_TAG: window.window_id,
+            **PRIORITY,
+        },
     )
+
+
+def settle_request(instance: dg.DagsterInstance, empty: Sequence[Window]) -> list[dg.RunRequest]:
+    """One run for all windows that hold no records, unless one is under way."""
+    if not empty:
+        return []
+    under_way = instance.get_run_records(
+        dg.RunsFilter(job_name=SETTLE_JOB, statuses=list(NOT_FINISHED_STATUSES)), limit=1
+    )
+    if under_way:
+        return []
+    # A run that left one without a verdict is followed by another: the count makes its key new.
+    names = "+".join(sorted(window.sha256 for window in empty))
+    runs = instance.get_runs_count(dg.RunsFilter(job_name=SETTLE_JOB))
+    key = hashlib.sha256(names.encode()).hexdigest()
+    return [dg.RunRequest(run_key=f"{key}/{runs}", job_name=SETTLE_JOB, tags=PRIORITY)]
 
 
 def build_evidence_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.SensorDefinition:

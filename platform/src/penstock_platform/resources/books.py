@@ -113,6 +113,8 @@ class Bookkeeper:
     def _stored(
         self, windows: Sequence[Window], wanted: Sequence[OffsetRange]
     ) -> Mapping[int, StoredRecords]:
+        if not any(len(r) for r in wanted):
+            return {}
         from penstock_platform.spark.stored import stored_records  # noqa: PLC0415 - pyspark
 
         with self._penstock.spark.tagged(f"penstock/books/{windows[-1].window_id}", "") as spark:

@@ -57,7 +57,7 @@ def partition_start(
 
 def birth(settings: Settings) -> datetime:
     """The minute in which this home was born, written once; without a home, a fixed early day."""
-    path = settings.home / BIRTH_FILE
+    path = settings.dagster_home / BIRTH_FILE
     if not path.is_file():
         if not settings.home.is_dir():
             return WITHOUT_HOME

@@ -1,0 +1,69 @@
+"""Marts: what the landed records are good for.
+
+A mart reads silver, which holds proven windows alone, and is made anew each time: run it twice and
+the same table stands there.
+"""
+
+from typing import Any
+
+import dagster as dg
+
+from penstock_pipelines.marts import delays
+from penstock_platform.domain.topics import mart_table, silver_key, silver_table
+
+MART = "departure_delay"
+
+
+@dg.asset(
+    key=["lake", "marts", MART],
+    group_name="marts",
+    kinds={"spark", "iceberg", "matplotlib"},
+    owners=["team:flights"],
+    tags={"domain": "flights"},
+    deps=[dg.AssetKey(silver_key("flights")), dg.AssetKey(silver_key("weather"))],
+    required_resource_keys={"penstock"},
+    metadata={"dagster/table_name": mart_table(MART), "dagster/storage_kind": "iceberg"},
+    description=(
+        "How late New York's departures were, by airport, airline and scheduled hour, with the "
+        "weather of that hour at that airport. Read from silver, so from proven windows alone."
+    ),
+)
+def departure_delay(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
+    """Rebuild the mart and draw it."""
+    penstock = context.resources.penstock
+    with penstock.spark.tagged(f"penstock/marts/{MART}", "") as spark:
+        made = delays.rebuild(spark, mart_table(MART))
+    return dg.MaterializeResult(
+        metadata={
+            "flights": made.flights,
+            "flights_with_weather": made.with_weather,
+            "dagster/row_count": made.rows,
+            "dagster/uri": penstock.lake.location(mart_table(MART)),
+            "worst_hour": made.worst,
+            "delay_by_hour": dg.MetadataValue.md(delays.picture(made.by_hour)),
+        }
+    )
+
+
+departure_delay_job = dg.define_asset_job(
+    "marts", selection=[departure_delay], executor_def=dg.in_process_executor
+)
+
+
+@dg.schedule(
+    name="marts",
+    job=departure_delay_job,
+    cron_schedule="*/3 * * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    required_resource_keys={"penstock"},
+    description="Rebuild the marts from silver, once there is any.",
+)
+def departure_delay_schedule(
+    context: dg.ScheduleEvaluationContext,
+) -> dg.RunRequest | dg.SkipReason:
+    """Every three minutes, as soon as both silver tables are there."""
+    lake = context.resources.penstock.lake
+    missing = [t for t in ("flights", "weather") if not lake.exists(silver_table(t))]
+    if missing:
+        return dg.SkipReason(f"nothing of {' and '.join(missing)} has been parsed yet")
+    return dg.RunRequest()

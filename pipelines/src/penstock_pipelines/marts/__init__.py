@@ -1,0 +1,1 @@
+"""What the marts compute: Spark and pictures, free of Dagster."""

@@ -1,0 +1,98 @@
+"""Empty windows, settled many at a time.
+
+A window without records needs no Spark: it is landed when the table holds nothing of it. Idle
+topics close such windows all the time, and a pause of the platform leaves hundreds. One run proves
+them all by the same equations, archives their books, and reports materialisation and verdicts on
+each window's own partition.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+
+from penstock_platform.components.checks import report_verdict
+from penstock_platform.components.landing import book_metadata, judgement
+from penstock_platform.components.metadata import window_metadata
+from penstock_platform.components.plan import TopicPlan
+from penstock_platform.components.verdicts import came_to_verdict
+from penstock_platform.domain.books import Book, Equation
+from penstock_platform.domain.windows import Window
+from penstock_platform.resources.books import Bookkeeper
+from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.kafka import UnknownTopicError
+
+SETTLE_JOB = "settle"
+# Of each topic in one run; the sensor asks again for the rest.
+WINDOWS_MAX = 200
+
+
+def build_settle_job(plans: Sequence[TopicPlan]) -> dg.JobDefinition:
+    """The job ``settle``."""
+
+    @dg.op(
+        name="settle_empty_windows",
+        required_resource_keys={"penstock"},
+        description="Proves windows that hold no records, and reports each on its partition.",
+    )
+    def settle_empty_windows(context: dg.OpExecutionContext) -> None:
+        penstock: Connections = context.resources.penstock
+        for plan in plans:
+            count = sum(1 for _ in settle_topic(context, penstock, plan))
+            if count:
+                context.log.info("%s: %d empty windows settled", plan.name, count)
+
+    @dg.job(
+        name=SETTLE_JOB,
+        executor_def=dg.in_process_executor,
+        description="Settle windows that hold no records.",
+    )
+    def settle() -> None:
+        settle_empty_windows()
+
+    return settle
+
+
+def settle_topic(
+    context: dg.OpExecutionContext, penstock: Connections, plan: TopicPlan
+) -> Iterator[Window]:
+    """Settle the topic's empty windows without a verdict, newest last."""
+    try:
+        ref = penstock.kafka.ref(plan.name)
+    except UnknownTopicError:
+        return
+    books = Bookkeeper(penstock)
+    for window in penstock.windows.recent(ref, WINDOWS_MAX):
+        if window.record_count or came_to_verdict(plan, books.newest(window)):
+            continue
+        settle_window(context, penstock, plan, window)
+        yield window
+
+
+def settle_window(
+    context: dg.OpExecutionContext, penstock: Connections, plan: TopicPlan, window: Window
+) -> None:
+    """Prove one empty window, and report what a landing run would have."""
+    books = Bookkeeper(penstock)
+    about = window_metadata(window, penstock.window_uri(window))
+    stages: list[tuple[dg.AssetKey, Equation, Book]] = [
+        (plan.bronze_key, Equation.STORED_EQUALS_LANDED, books.prove_landed(window, plan.spec))
+    ]
+    if plan.contract is not None:
+        book = books.prove_parsed(window, plan.spec)
+        stages.append((plan.silver_key, Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED, book))
+    book = books.prove_produced(window, plan.spec)
+    stages.append((plan.books_key, Equation.PRODUCED_EQUALS_STORED, book))
+    for key, equation, made in stages:
+        metadata: dict[str, Any] = {"rows": 0, "dagster/partition_row_count": 0}
+        if key == plan.books_key:
+            metadata = book_metadata(made)
+        context.log_event(
+            dg.AssetMaterialization(
+                key,
+                partition=window.window,
+                metadata={**about, **metadata},
+                tags={"dagster/data_version": window.sha256},
+            )
+        )
+        report_verdict(context, judgement(plan, key, window, made, equation), window.window)
