@@ -507,7 +507,12 @@ class TestStaticMembers:
         room.sync("b", b, instance="i-b")
         room.sync("a", a, instance="i-a", assignments={a: b"", b: b""})
         room.join(
-            "a", a, instance="i-a", protocols=(("range", b"new"),), session_ms=600_000, rebalance_ms=5_000
+            "a",
+            a,
+            instance="i-a",
+            protocols=(("range", b"new"),),
+            session_ms=600_000,
+            rebalance_ms=5_000,
         )
         room.sleep(5_000)
         assert room.joins["a"][-1].generation_id == 2

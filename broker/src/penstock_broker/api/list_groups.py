@@ -1,5 +1,8 @@
 """ListGroups (16), versions 0-4: the groups that this broker looks after.
 
+Behaviour:
+* Every group that has members or offsets, or had until lately; states in any case of letters.
+
 Version notes:
 * v3: flexible. v4: filter by state, and the state in the answer (KIP-518).
 """

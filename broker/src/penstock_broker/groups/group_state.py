@@ -262,11 +262,7 @@ class Group:
     def _refusal_of_join(self, request: JoinRequest) -> ErrorCode:
         known = request.member_id in self.members
         limits = self.limits
-        if not (
-            limits.session_timeout_min_ms
-            <= request.session_timeout_ms
-            <= limits.session_timeout_max_ms
-        ):
+        if not limits.allow_session(request.session_timeout_ms):
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -332,19 +328,10 @@ class Group:
         now_ms: float,
     ) -> None:
         self.pending.pop(member_id, None)
-        member = Member(
-            member_id,
-            request.group_instance_id,
-            request.client_id,
-            request.client_host,
-            request.session_timeout_ms,
-            request.rebalance_timeout_ms,
-            request.protocol_type,
-            request.protocols,
-            awaiting_join=waiter,
-            is_new=True,
-            deadline_ms=now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS,
-        )
+        member = Member.of(member_id, request)
+        member.awaiting_join = waiter
+        member.is_new = True
+        member.deadline_ms = now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS
         if not self.members:
             self.protocol_type = request.protocol_type
         if self.leader is None:
@@ -408,12 +395,7 @@ class Group:
             self._unsynced.add(new_id)
 
     def _update(self, member: Member, request: JoinRequest, now_ms: float) -> None:
-        member.client_id = request.client_id
-        member.client_host = request.client_host
-        member.session_timeout_ms = request.session_timeout_ms
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.protocol_type = request.protocol_type
-        member.protocols = request.protocols
+        member.describe(request)
         if not member.is_new:
             self._touch(member, now_ms)
 

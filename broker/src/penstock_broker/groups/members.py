@@ -33,7 +33,31 @@ class Member:
     is_new: bool = False
     deadline_ms: float = 0.0
 
+    @classmethod
+    def of(cls, member_id: str, request: JoinRequest) -> Member:
+        """A member as it describes itself in its first join."""
+        return cls(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            request.protocol_type,
+            request.protocols,
+        )
+
+    def describe(self, request: JoinRequest) -> None:
+        """Take over what it says of itself in a later join (KAFKA-14009)."""
+        self.client_id = request.client_id
+        self.client_host = request.client_host
+        self.session_timeout_ms = request.session_timeout_ms
+        self.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.protocol_type = request.protocol_type
+        self.protocols = request.protocols
+
     def metadata(self, protocol: str) -> bytes:
+        """What it says to the assignor of ``protocol``."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 
@@ -130,6 +154,10 @@ class GroupLimits:
     session_timeout_min_ms: int = 6_000
     session_timeout_max_ms: int = 1_800_000
     size_max: int = 2_147_483_647
+
+    def allow_session(self, timeout_ms: int) -> bool:
+        """Whether a session timeout is within the bounds."""
+        return self.session_timeout_min_ms <= timeout_ms <= self.session_timeout_max_ms
 
 
 @dataclass(slots=True)

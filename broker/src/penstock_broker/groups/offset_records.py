@@ -10,8 +10,8 @@
 
 Strings carry an i16 length (-1 for null where marked ``?``), bytes and arrays an i32 one. A null
 value is a tombstone. Written: offset values v3, group values v3. Read besides: offset values
-v0-v2 and group values v0-v2 (KIP-211, KIP-320, KIP-345), as an older Apache Kafka wrote them.
-Source: ``OffsetCommitKey/Value.json`` and ``GroupMetadataKey/Value.json`` of Kafka 3.9.
+v0-v2 and v4, group values v0-v2 (KIP-211, KIP-320, KIP-345), as Apache Kafka wrote or writes them.
+Source: ``OffsetCommitKey/Value.json`` and ``GroupMetadataKey/Value.json`` of Kafka 3.9 and 4.3.
 """
 
 from __future__ import annotations
@@ -81,6 +81,12 @@ class _Reader:
     def string(self) -> str:
         return self.string_or_none() or ""
 
+    def compact_string(self) -> str:
+        size = self.take(">B")
+        if size & 0x80:
+            size = size & 0x7F | self.take(">B") << 7  # metadata is bounded far below 2^14
+        return self.chunk(size - 1).decode()
+
     def binary(self) -> bytes:
         return self.chunk(self.take(">i"))
 
@@ -128,11 +134,12 @@ def decode_offset_value(data: Buffer) -> CommittedOffset:
     try:
         reader = _Reader(data)
         version = reader.take(">h")
-        if not 0 <= version <= 3:
+        if not 0 <= version <= 4:
             raise RecordError(f"offset value version {version}")
         offset = reader.take(">q")
         leader_epoch = reader.take(">i") if version >= 3 else -1
-        return CommittedOffset(offset, leader_epoch, reader.string(), reader.take(">q"))
+        metadata = reader.compact_string() if version >= 4 else reader.string()
+        return CommittedOffset(offset, leader_epoch, metadata, reader.take(">q"))
     except (struct.error, UnicodeDecodeError) as cause:
         raise RecordError(f"offset value: {cause}") from cause
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from penstock_broker.clock import Clock
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.config import BrokerConfig
-from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.errors import KafkaError
 from penstock_broker.groups.coordinator import Change
 from penstock_broker.groups.members import StoredGroup
 from penstock_broker.groups.offset_records import (
@@ -107,7 +107,7 @@ class OffsetsTopic:
         for index in range(self.partition_count()):
             try:
                 yield from self._replay(self._replicas.partition(OFFSETS_TOPIC, index))
-            except (KafkaError, DecodeError, RecordError) as error:
+            except (KafkaError, DecodeError) as error:
                 _logger.error("%s-%d cannot be read on: %s", OFFSETS_TOPIC, index, error)
 
     def _replay(self, partition: Partition) -> Iterator[Change]:
@@ -118,10 +118,19 @@ class OffsetsTopic:
                 return
             for batch in iter_batches(memoryview(found.read())):
                 for record in batch.records():
-                    change = _decode(record) if record.offset >= offset else None
+                    change = self._change(partition, record) if record.offset >= offset else None
                     if change is not None:
                         yield change
                 offset = batch.next_offset
+
+    @staticmethod
+    def _change(partition: Partition, record: Record) -> Change | None:
+        """A record as a change; one that nobody can read is skipped, and said."""
+        try:
+            return _decode(record)
+        except RecordError as error:
+            _logger.error("%s-%d at %d: %s", OFFSETS_TOPIC, partition.index, record.offset, error)
+            return None
 
     def rewrite(
         self, group_ids: Iterable[str], snapshot: Callable[[list[str]], list[Change]]
@@ -172,7 +181,7 @@ def _encode(change: Change) -> tuple[bytes, bytes | None]:
 
 def _decode(record: Record) -> Change | None:
     if record.key is None:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"record {record.offset} has no key")
+        raise RecordError("no key")
     key = decode_key(record.key)
     if isinstance(key, OffsetKey):
         return key, decode_offset_value(record.value) if record.value is not None else None
