@@ -259,34 +259,41 @@ class Session:
     # --- the reporter's side --------------------------------------------------------------
 
     def _report(self) -> None:
-        due = monotonic() + self._interval
+        heartbeat_due = monotonic() + self._interval
+        flush_due: float | None = None
         while True:
-            try:
-                wait = min(TICK_SECONDS, max(0.0, due - monotonic()))
-                request: Request | None = self._inbox.get(timeout=wait)
-            except Empty:
-                request = None
-                self._serve()
+            due = heartbeat_due if flush_due is None else min(heartbeat_due, flush_due)
+            request = self._next_request(min(TICK_SECONDS, max(0.0, due - monotonic())))
             self._drain_asked = False
             self.ledger.drain()
             self._settle()
             if isinstance(request, Close):
-                self._orphan = request.orphan
-                if request.orphan:
-                    self._flush_until(request.deadline)
-                    self._give_up()
-                request.reply.put(self._finish(request.deadline))
+                self._end(request)
                 return
             if isinstance(request, Publish):
-                soon = self._event_at + FLUSH_EVENTS_APART_SECONDS
-                if monotonic() >= soon:
-                    self._publish(heartbeat=False)
-                else:
-                    due = min(due, soon)
-                request.reply.put(True)
-            if monotonic() >= due:
+                flush_due = self._event_at + FLUSH_EVENTS_APART_SECONDS
+            if flush_due is not None and monotonic() >= flush_due:
+                flush_due = None
+                self._publish(heartbeat=False)
+            if monotonic() >= heartbeat_due:
+                heartbeat_due = monotonic() + self._interval
                 self._publish(heartbeat=True)
-                due = monotonic() + self._interval
+            if isinstance(request, Publish):
+                request.reply.put(True)
+
+    def _next_request(self, seconds: float) -> Request | None:
+        try:
+            return self._inbox.get(timeout=seconds)
+        except Empty:
+            self._serve()
+            return None
+
+    def _end(self, request: Close) -> None:
+        self._orphan = request.orphan
+        if request.orphan:
+            self._flush_until(request.deadline)
+            self._give_up()
+        request.reply.put(self._finish(request.deadline))
 
     def _serve(self) -> None:
         """Poll in the application's place if it has not done so for a tick."""
