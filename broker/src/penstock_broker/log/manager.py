@@ -24,7 +24,8 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ from penstock_broker.log.recovery import LogPlace
 _log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
+FLUSH_THREADS = 16
+"""Syncs under way at a time when the broker stops."""
 TopicPartition = tuple[str, int]
 
 
@@ -75,6 +78,8 @@ class LogManager:
         """Whether the last process that served the directory closed it."""
         self.cuts = 0
         """Logs that lost something at this start."""
+        self.run_in_background: Callable[[Callable[[], None]], object] = lambda job: job()
+        """Runs what takes long and touches no state of ours; here and now unless replaced."""
         self._clock = clock
         self._files = files
         self._lock: Lock | None = None
@@ -151,6 +156,7 @@ class LogManager:
 
         A log that is offline, or fails now, leaves the directory marked as not cleanly closed.
         """
+        self._flush_all()
         clean = True
         for log in self._logs.values():
             try:
@@ -166,6 +172,19 @@ class LogManager:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def _flush_all(self) -> None:
+        """Sync all logs at a time: a disk takes many syncs for little more than one."""
+        jobs = [job for log in self._logs.values() if (job := log.flush_job()) is not None]
+        if len(jobs) < 2:
+            return
+        with ThreadPoolExecutor(min(len(jobs), FLUSH_THREADS)) as pool:
+            for job, done in [(job, pool.submit(job.run)) for job in jobs]:
+                error = done.exception()
+                if error is None:
+                    job.log.flushed(job)
+                else:
+                    job.log.fail(f"cannot sync: {error}")
 
     # -- logs --------------------------------------------------------------------------------
 
@@ -258,15 +277,26 @@ class LogManager:
         self._logs[key] = log
         return log
 
-    def delete(self, topic: str, partition: int) -> None:
-        """Delete a log: its directory is renamed at once, then removed. OSError."""
-        log = self._logs.pop((topic, partition), None)
-        if log is not None:
-            log.retire()
-        self._forget_offsets(topic, partition)
-        aside = self._rename(topic, partition, "delete")
-        if aside is not None:
-            self._files.remove_tree(aside)
+    def delete(self, logs: Iterable[TopicPartition]) -> None:
+        """Delete logs: their directories are renamed at once, and removed in the background.
+
+        OSError of the first that cannot be renamed, after trying the others.
+        """
+        problem: OSError | None = None
+        renamed: list[Path] = []
+        for key in logs:
+            log = self._logs.pop(key, None)
+            if log is not None:
+                log.retire()
+            self._forget_offsets(*key)
+            try:
+                renamed += self._rename(*key, "delete")
+            except OSError as error:
+                problem = problem or error
+        self.sync_names()
+        self.run_in_background(lambda: _remove_trees(self._files, renamed))
+        if problem is not None:
+            raise problem
 
     def _forget_offsets(self, topic: str, partition: int) -> None:
         point = self._known_points.pop((topic, partition), None)
@@ -284,21 +314,20 @@ class LogManager:
         """Keep a log that belongs to no topic under another name."""
         self._logs.pop((topic, partition), None)
         self._forget_offsets(topic, partition)
-        aside = self._rename(topic, partition, "stray")
-        if aside is not None:
+        for aside in self._rename(topic, partition, "stray"):
+            self.sync_names()
             self.report(
                 "stray", topic=topic, partition=partition, reason=reason, directory=aside.name
             )
 
-    def _rename(self, topic: str, partition: int, suffix: str) -> Path | None:
+    def _rename(self, topic: str, partition: int, suffix: str) -> list[Path]:
         directory = self.data_dir / log_directory_name(topic, partition)
         if not self._files.exists(directory):
-            return None
+            return []
         # A name may have 255 bytes, and a topic nearly as many.
         name = f"{log_directory_name(topic[:200], partition)}.{uuid.uuid4().hex}-{suffix}"
         self._files.rename(directory, self.data_dir / name)
-        self._files.sync_directory(self.data_dir)
-        return self.data_dir / name
+        return [self.data_dir / name]
 
     def adopt(self, topic: str, partition: int, topic_id: uuid.UUID) -> None:
         """Say which topic a log belongs to where a power cut has lost that. OSError.
@@ -382,3 +411,12 @@ class LogManager:
         """Forget producers that have been silent for so long; how many."""
         before_ms = self._clock.now_ms() - expiration_ms
         return sum(log.expire_producers(before_ms) for log in self._logs.values())
+
+
+def _remove_trees(files: Files, directories: Iterable[Path]) -> None:
+    """Remove directories that have been renamed; what is left is removed at the next start."""
+    for directory in directories:
+        try:
+            files.remove_tree(directory)
+        except OSError as error:
+            _log.warning("%s cannot be removed yet: %s", directory, error)

@@ -98,17 +98,18 @@ class ReplicaManager:
 
     def _finish_deletions(self, found: dict[tuple[str, int], uuid.UUID | None]) -> None:
         deleting = self._metadata.deleting()
-        for key, topic_id in list(found.items()):
-            if topic_id in deleting:
-                self.logs.delete(*key)
-                del found[key]
+        gone = [key for key, topic_id in found.items() if topic_id in deleting]
+        if gone:
+            self.logs.delete(gone)
+        for key in gone:
+            del found[key]
         if deleting:
             self._metadata.forget_deleted(deleting)
 
     def _clear_strays(self, strays: Mapping[tuple[str, int], uuid.UUID | None]) -> None:
         for (name, index), topic_id in strays.items():
             if self.logs.load(name, index, self._config.log).log_end_offset == 0:
-                self.logs.delete(name, index)
+                self.logs.delete([(name, index)])
             else:
                 self.logs.set_aside(name, index, f"no topic has id {topic_id}")
 
@@ -209,14 +210,15 @@ class ReplicaManager:
             topic = self._metadata.delete_topic(name)
         except OSError as error:
             raise _storage_error(f"cannot delete topic {name}", error) from error
+        keys = [(name, part.index) for part in topic.partitions]
+        for key in keys:
+            self._offline.pop(key, None)
+            partition = self._partitions.pop(key, None)
+            if partition is not None:
+                for listener in self.removal_listeners:
+                    listener(partition)
         try:
-            for part in topic.partitions:
-                self._offline.pop((name, part.index), None)
-                partition = self._partitions.pop((name, part.index), None)
-                if partition is not None:
-                    for listener in self.removal_listeners:
-                        listener(partition)
-                self.logs.delete(name, part.index)
+            self.logs.delete(keys)
             self._metadata.forget_deleted([topic.topic_id])
         except OSError as error:
             # The metadata remembers; the next start removes what is left.
@@ -252,11 +254,10 @@ class ReplicaManager:
 
     def _discard(self, name: str, logs: Mapping[int, Log]) -> None:
         """Take back logs that no metadata knows; a start would do it too."""
-        for index in logs:
-            try:
-                self.logs.delete(name, index)
-            except OSError as error:
-                _log.error("cannot remove %s-%d: %s", name, index, error)
+        try:
+            self.logs.delete([(name, index) for index in logs])
+        except OSError as error:
+            _log.error("cannot remove logs of %s: %s", name, error)
 
     def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
         return self._config.topic_config(configs)

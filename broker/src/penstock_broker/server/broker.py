@@ -68,6 +68,7 @@ class Broker:
         self._producer_ids = iter(range(0))
         self._advertised = ("127.0.0.1", 0)
         self.logs = LogManager(data_dir, self._clock, self._files)
+        self.logs.run_in_background = lambda job: self._loop.run_in_executor(None, job)
 
     # -- start -------------------------------------------------------------------------------
 
