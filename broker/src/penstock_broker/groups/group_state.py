@@ -79,13 +79,9 @@ class Group:
             return set()
         if self.protocol_name is None:
             return None
-        topics: set[str] = set()
-        for member in self.members.values():
-            found = parse(member.metadata(self.protocol_name))
-            if found is None:
-                return None
-            topics |= found
-        return topics
+        found = [parse(m.metadata(self.protocol_name)) for m in self.members.values()]
+        known = [topics for topics in found if topics is not None]
+        return set().union(*known) if len(known) == len(found) else None
 
     def stored(self, state_timestamp_ms: int) -> StoredGroup:
         """The part that is written to the log."""
