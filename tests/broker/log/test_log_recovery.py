@@ -156,6 +156,21 @@ def test_a_log_that_lost_all_its_segments_gives_no_offset_again(bench: Bench) ->
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
 
+def test_a_cut_below_the_start_gives_no_deleted_offset_again(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a")
+    size = log.size_bytes
+    bench.append(log, "b", "c")
+    log.delete_records(2)
+    path = log_path(log)
+    bench.files.put(path, bench.files.get(path)[: size + 5])
+    log = bench.reopen_after_kill(log)
+    assert cut_of(log).first_offset == 1
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+    assert bench.append(log, "d").base_offset == 2
+    assert values_of(read_all(log)) == ["d"]
+
+
 def test_a_closed_log_whose_tail_has_gone_is_checked_after_all(bench: Bench) -> None:
     log = bench.open()
     bench.append(log, "a")

@@ -117,9 +117,8 @@ class LogManager:
         self.was_clean = is_new or self._files.exists(marker)
         self._files.remove(marker)
         self._files.sync_directory(self.data_dir)
-        for name in names:
-            if name.endswith("-delete"):
-                self._files.remove_tree(self.data_dir / name)
+        leftovers = [self.data_dir / name for name in names if name.endswith("-delete")]
+        self.run_in_background(lambda: _remove_trees(self._files, leftovers))
         self._known_points = self._read(self._recovery_points)
         self._known_starts = self._read(self._log_starts)
         self._written_points = dict(self._known_points)

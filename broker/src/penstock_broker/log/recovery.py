@@ -113,7 +113,16 @@ def recover(
             place.topic, place.partition, recovery_point,
         )  # fmt: skip
         recovery_point = min(recovery_point, segments[-1].base_offset)
-    return _recover_unclean(place, segments, epochs, recovery_point, now_ms)
+    found = _recover_unclean(place, segments, epochs, recovery_point, now_ms)
+    if found.end_offset < log_start_offset:
+        # The tail that went held all that had not been deleted. Offsets below the start have been
+        # given out, read and deleted: they are not given out again.
+        for segment in found.segments:
+            segment.remove()
+        first = Segment(place.files, place.directory, log_start_offset, place.index_interval_bytes)
+        first.create()
+        found.segments, found.end_offset = [first], log_start_offset
+    return found
 
 
 def _begin(
