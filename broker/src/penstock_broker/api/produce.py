@@ -22,12 +22,15 @@ from penstock_broker.api.context import (
     DEFERRED,
     UNANSWERED,
     CloseConnectionError,
+    Encoded,
     Exchange,
     Reply,
     Services,
 )
+from penstock_broker.api.produce_quick import answer_one, read_one
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.log import AppendResult
 from penstock_broker.replication.partition import Partition
 from penstock_broker.wire.messages.produce import (
     API_KEY,
@@ -40,6 +43,9 @@ from penstock_broker.wire.messages.produce import (
 )
 
 ACKS_ALL = -1
+
+Waiting = dict[Partition, tuple[int, PartitionProduceResponse]]
+"""Partitions whose high watermark has to reach an offset, and the answers that wait for it."""
 
 
 def refuse(request: ProduceRequest, error: KafkaError, version: int) -> ProduceResponse:
@@ -61,14 +67,51 @@ def refuse(request: ProduceRequest, error: KafkaError, version: int) -> ProduceR
     )
 
 
-@api(API_KEY, ProduceRequest, refuse=refuse, advertised=range(10))
+def quick(services: Services, exchange: Exchange, frame: memoryview, position: int) -> Reply | None:
+    """One batch for one partition, without a message object (see ``produce_quick``)."""
+    version = exchange.api_version
+    request = read_one(frame, position, version)
+    if request is None or not -1 <= request.acks <= 1:
+        return None
+    try:
+        partition = services.replicas.partition(request.topic, request.partition)
+        result = partition.append(request.records, acks_all=request.acks == ACKS_ALL)
+    except KafkaError as error:
+        if request.acks == 0:
+            raise CloseConnectionError(f"acks=0 and error {error.code.name}") from error
+        return _response_of_one(request.topic, _failed(request.partition, error))
+    if request.acks == 0:
+        return UNANSWERED
+    if request.acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
+        response = _succeeded(request.partition, result)
+        waiting = {partition: (result.last_offset + 1, response)}
+        whole = _response_of_one(request.topic, response)
+        return _park(services, exchange, whole, waiting, request.timeout_ms)
+    return Encoded(
+        answer_one(
+            request,
+            version,
+            result.base_offset,
+            result.log_append_time_ms,
+            result.log_start_offset,
+        )
+    )
+
+
+def _response_of_one(topic: str, response: PartitionProduceResponse) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[TopicProduceResponse(name=topic, partition_responses=[response])]
+    )
+
+
+@api(API_KEY, ProduceRequest, refuse=refuse, advertised=range(10), quick=quick)
 def produce(services: Services, exchange: Exchange, request: ProduceRequest) -> Reply:
     if request.acks not in {-1, 0, 1}:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "No transactions here.")
     response = ProduceResponse(responses=[])
-    waiting: dict[Partition, tuple[int, PartitionProduceResponse]] = {}
+    waiting: Waiting = {}
     for topic in request.topic_data:
         results = []
         for data in topic.partition_data:
@@ -82,12 +125,19 @@ def produce(services: Services, exchange: Exchange, request: ProduceRequest) -> 
     if request.acks == 0:
         return UNANSWERED
     if waiting:
-        delayed = DelayedProduce(exchange, response, waiting)
-        deadline = services.clock.monotonic() + max(0, request.timeout_ms) / 1000.0
-        services.purgatory.park(delayed, [p.topic_partition for p in waiting], deadline)
-        exchange.on_closed(lambda: services.purgatory.cancel(delayed))
-        return DEFERRED
+        return _park(services, exchange, response, waiting, request.timeout_ms)
     return response
+
+
+def _park(
+    services: Services, exchange: Exchange, response: ProduceResponse, waiting: Waiting, ms: int
+) -> Reply:
+    """Wait for the replicas, but no longer than the client wants."""
+    delayed = DelayedProduce(exchange, response, waiting)
+    deadline = services.clock.monotonic() + max(0, ms) / 1000.0
+    services.purgatory.park(delayed, [p.topic_partition for p in waiting], deadline)
+    exchange.on_closed(lambda: services.purgatory.cancel(delayed))
+    return DEFERRED
 
 
 def _append(
@@ -95,22 +145,26 @@ def _append(
     topic: str,
     data: PartitionProduceData,
     acks: int,
-    waiting: dict[Partition, tuple[int, PartitionProduceResponse]],
+    waiting: Waiting,
 ) -> PartitionProduceResponse:
     try:
         partition = services.replicas.partition(topic, data.index)
         result = partition.append(data.records, acks_all=acks == ACKS_ALL)
     except KafkaError as error:
         return _failed(data.index, error)
-    response = PartitionProduceResponse(
-        index=data.index,
+    response = _succeeded(data.index, result)
+    if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
+        waiting[partition] = (result.last_offset + 1, response)
+    return response
+
+
+def _succeeded(index: int, result: AppendResult) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
         base_offset=result.base_offset,
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
-    if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
-        waiting[partition] = (result.last_offset + 1, response)
-    return response
 
 
 def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
@@ -133,7 +187,7 @@ class DelayedProduce:
         self,
         exchange: Exchange,
         response: ProduceResponse,
-        waiting: dict[Partition, tuple[int, PartitionProduceResponse]],
+        waiting: Waiting,
     ) -> None:
         self._exchange = exchange
         self._response = response

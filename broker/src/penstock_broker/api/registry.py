@@ -19,6 +19,8 @@ Request = TypeVar("Request", bound=Struct)
 Handler = Callable[[Services, Exchange, Any], Reply]
 Refusal = Callable[[Any, KafkaError, int], Struct]
 """(request, error, version) -> the answer that carries the error in every place it belongs."""
+Quick = Callable[[Services, Exchange, memoryview, int], Reply | None]
+"""(services, exchange, frame, position of the body) -> the reply, if this need not be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Api:
     request: type[Struct]
     handle: Handler
     refuse: Refusal
+    quick: Quick | None
     card: str
 
 
@@ -45,11 +48,15 @@ def api(
     refuse: Callable[[Request, KafkaError, int], Struct],
     versions: range | None = None,
     advertised: range | None = None,
+    quick: Quick | None = None,
 ) -> Callable[
     [Callable[[Services, Exchange, Request], Reply]],
     Callable[[Services, Exchange, Request], Reply],
 ]:
-    """Register the handler of an API. ``versions`` defaults to all that the codec knows."""
+    """Register the handler of an API. ``versions`` defaults to all that the codec knows.
+
+    ``quick`` is asked first, and answers or gives None; an error that it raises is a bug.
+    """
 
     def register(
         handle: Callable[[Services, Exchange, Request], Reply],
@@ -67,6 +74,7 @@ def api(
             request=request,
             handle=handle,
             refuse=refuse,
+            quick=quick,
             card=card or "",
         )
         return handle

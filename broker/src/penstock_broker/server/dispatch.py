@@ -13,7 +13,7 @@ import logging
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from penstock_broker.api.api_versions import unsupported_version
 from penstock_broker.api.context import (
@@ -24,7 +24,7 @@ from penstock_broker.api.context import (
     Reply,
     Services,
 )
-from penstock_broker.api.registry import Api
+from penstock_broker.api.registry import Api, Quick
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.slice import LogSlice
 from penstock_broker.server.connection import Connection
@@ -47,6 +47,7 @@ class Route:
     api: Api
     version: int
     decode: Callable[[memoryview, int], tuple[Any, int]]
+    quick: Quick | None
     flexible: bool
     tagged_response: bool
 
@@ -55,17 +56,17 @@ class RequestExchange:
     """One request, and the place of its answer (see ``api.context.Exchange``)."""
 
     __slots__ = (
-        "_connection",
         "_correlation_id",
         "_on_closed",
         "_queued",
         "_route",
         "client_id",
+        "connection",
         "parts",
     )
 
     def __init__(self, connection: Connection, route: Route, correlation_id: int) -> None:
-        self._connection = connection
+        self.connection = connection
         self._route = route
         self._correlation_id = correlation_id
         self._on_closed: Callable[[], None] | None = None
@@ -79,24 +80,24 @@ class RequestExchange:
 
     @property
     def client_host(self) -> str:
-        return self._connection.client_host
+        return self.connection.client_host
 
     @property
     def is_closed(self) -> bool:
-        return self._connection.is_closed
+        return self.connection.is_closed
 
     def respond(self, response: Struct) -> None:
         """Answer a deferred request; nothing happens when the client is gone."""
-        if self._connection.is_closed or self.parts is not None:
+        if self.connection.is_closed or self.parts is not None:
             return
         self._on_closed = None
         self.parts = self.frame(response)
         if self._queued:
-            self._connection.answered()
+            self.connection.answered()
 
     def take_place(self) -> None:
         """The handler is done: send the answer if there is one and it is its turn, else wait."""
-        connection = self._connection
+        connection = self.connection
         if self.parts is not None and not connection.must_queue():
             connection.send(self.parts)
         else:
@@ -161,6 +162,7 @@ class Dispatcher:
                     api,
                     version,
                     _lazy_decoder(api.request, version),
+                    api.quick,
                     flexible,
                     flexible and api.key != API_VERSIONS_KEY,
                 )
@@ -182,8 +184,10 @@ class Dispatcher:
             position = self._read_client_id(frame, id_size, connection)
         if route.flexible:
             position = skip_header_tags(frame, position)
-        request, _end = route.decode(frame, position)
         exchange = RequestExchange(connection, route, correlation_id)
+        if route.quick is not None and self._answer_quickly(route, exchange, frame, position):
+            return
+        request, _end = route.decode(frame, position)
         try:
             reply: Reply = route.api.handle(self._services, exchange, request)
             if reply is UNANSWERED:
@@ -200,6 +204,28 @@ class Dispatcher:
             unknown = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
             exchange.parts = exchange.frame(route.api.refuse(request, unknown, version))
         exchange.take_place()
+
+    def _answer_quickly(
+        self, route: Route, exchange: RequestExchange, frame: memoryview, position: int
+    ) -> bool:
+        """Whether the request was one that need not be decoded."""
+        quick = cast(Quick, route.quick)
+        try:
+            reply = quick(self._services, exchange, frame, position)
+        except CloseConnectionError as error:
+            exchange.connection.abort(str(error))
+            return True
+        except Exception:
+            _logger.exception("%s v%d failed", route.api.name, route.version)
+            exchange.connection.abort("internal error")
+            return True
+        if reply is None:
+            return False
+        if reply is not UNANSWERED:
+            if reply is not DEFERRED:
+                exchange.parts = exchange.frame(reply)  # type: ignore[arg-type]
+            exchange.take_place()
+        return True
 
     def _answer_unknown(
         self, key: int, version: int, correlation_id: int, connection: Connection
