@@ -244,6 +244,18 @@ def test_the_log_start_survives_a_kill(broker: Broker) -> None:
     assert broker.replicas.partition("t", 1).log_start_offset == 3
 
 
+def test_an_interrupted_delete_records_is_finished_at_the_next_start(broker: Broker) -> None:
+    broker.replicas.create_topic("t", 1, {"segment.bytes": "100"})
+    for value in "abc":
+        broker.append("t", 0, value)
+    broker.replicas.partition("t", 0).log.advance_start(2)
+    broker.logs.checkpoint_log_starts()
+    broker.kill()
+    log = broker.replicas.partition("t", 0).log
+    assert (log.log_start_offset, len(log.segments)) == (2, 1)
+    assert broker.values("t") == ["c"]
+
+
 def test_a_log_that_cannot_be_read_is_offline_and_the_others_serve(broker: Broker) -> None:
     broker.replicas.create_topic("t", 2, {})
     broker.append("t", 0, "a")

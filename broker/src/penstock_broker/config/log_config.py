@@ -39,8 +39,8 @@ class LogConfig:
         "compression.type",
         ConfigType.STRING,
         "producer",
-        "producer keeps batches as they were sent. Other values are stored and reported; batches are "
-        "kept as they were sent nevertheless.",
+        "producer keeps batches as they were sent. Other values are stored and reported; batches "
+        "are kept as they were sent nevertheless.",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker="compression.type",
     )
@@ -56,7 +56,8 @@ class LogConfig:
         "file.delete.delay.ms",
         ConfigType.LONG,
         60_000,
-        "Accepted for compatibility: a removed segment goes at once, and readers that hold it keep it.",
+        "Accepted for compatibility: a removed segment goes at once, and readers that hold it "
+        "keep it.",
         check=at_least(0),
         broker="log.segment.delete.delay.ms",
     )

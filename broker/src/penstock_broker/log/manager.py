@@ -248,6 +248,10 @@ class LogManager:
             raise
         self._bytes_checked += log.recovered.bytes_checked
         self._note_cut(log)
+        try:
+            log.delete_old_segments()
+        except KafkaError as error:
+            _log.error("%s", error)
         return log
 
     def _note_cut(self, log: Log) -> None:
