@@ -26,6 +26,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from penstock_platform.domain.contract import Contract, ContractColumn
 
+RAW_VALUE = "__value"
+REASON = "__reason"
 _END = "__penstock_end"
 _CORRUPT = "__penstock_corrupt"
 _PARSE_OPTIONS = {
@@ -52,14 +54,15 @@ _TOKENS = {
 
 
 def parse_values(rows: DataFrame, contract: Contract) -> DataFrame:
-    """Parse the binary column ``value`` of ``rows``; their other columns stay as they are.
+    """Parse the binary column ``RAW_VALUE`` of ``rows``; their other columns stay as they are.
 
-    Adds one column for each of the contract's, and ``reason``: null where the row keeps the
-    contract.
+    Adds one column for each of the contract's, and ``REASON``: null where the row keeps the
+    contract. Both have names that no contract's column has: ``value`` and ``reason`` are words
+    that people use.
     """
     token = f"__penstock_{uuid.uuid4().hex}"
     kept = [sf.col(name) for name in rows.columns]
-    text = sf.col("value").cast("string")
+    text = sf.col(RAW_VALUE).cast("string")
     wrapped = sf.concat(sf.lit(f'{{"{token}":['), text, sf.lit(f',{{"{_END}":"{token}"}}]}}'))
     # The generator keeps the optimiser from parsing once for every use of the result.
     parsed = rows.select(
@@ -86,7 +89,7 @@ def parse_values(rows: DataFrame, contract: Contract) -> DataFrame:
     return looked.select(
         *kept,
         *(sf.col(_quoted(c.name)) for c in contract.columns),
-        _reason(contract, nested).alias("reason"),
+        _reason(contract, nested).alias(REASON),
     )
 
 
@@ -140,14 +143,14 @@ def _looked_up(contract: Contract, nested: dict[str, DataType]) -> Column:
         if c.type == "string"
     ]
     doubtful = reduce(lambda a, b: a | b, doubts, ~sf.col("__whole"))
-    variants = sf.array(sf.try_parse_json(sf.col("value").cast("string")))
+    variants = sf.array(sf.try_parse_json(sf.col(RAW_VALUE).cast("string")))
     return sf.when(doubtful, sf.transform(variants, lambda v: _wrong_token(contract, nested, v))[0])
 
 
 def _reason(contract: Contract, nested: dict[str, DataType]) -> Column:
     """The first thing that is wrong with a row, as a sentence; null for none."""
-    reason = sf.when(sf.col("value").isNull(), "value is null")
-    reason = reason.when(~sf.is_valid_utf8(sf.col("value").cast("string")), "value is not UTF-8")
+    reason = sf.when(sf.col(RAW_VALUE).isNull(), "value is null")
+    reason = reason.when(~sf.is_valid_utf8(sf.col(RAW_VALUE).cast("string")), "value is not UTF-8")
     reason = reason.when(sf.col("__looked").isNotNull(), sf.col("__looked"))
     reason = reason.when(~sf.col("__whole"), "value is not one JSON object")
     for column in contract.columns:

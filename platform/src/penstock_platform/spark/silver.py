@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 from penstock_platform.domain.contract import Contract
 from penstock_platform.domain.topics import bronze_table, quarantine_table, silver_table
 from penstock_platform.domain.windows import Window
-from penstock_platform.spark.contract_parser import parse_values
+from penstock_platform.spark.contract_parser import RAW_VALUE, REASON, parse_values
 from penstock_platform.spark.landing import (
     TRIES_MAX,
     LandingError,
@@ -101,7 +101,7 @@ def landed_rows(spark: SparkSession, window: Window, bronze_snapshot: int) -> Da
             sf.col("partition").alias("_kafka_partition"),
             sf.col("offset").alias("_kafka_offset"),
             sf.col("timestamp").alias("_kafka_timestamp"),
-            sf.col("value"),
+            sf.col("value").alias(RAW_VALUE),
         )
     )
 
@@ -122,7 +122,7 @@ def _attempt(
     rows = landed_rows(spark, window, job.bronze_snapshot)
     seen = Observation()
     parsed = parse_values(rows, contract)
-    good = sf.col("reason").isNull()
+    good = sf.col(REASON).isNull()
     kept = parsed.observe(
         seen,
         sf.count(sf.lit(1)).alias("landed"),
@@ -150,7 +150,7 @@ def _quarantined(
 ) -> DataFrame:
     """The rows that this attempt's silver commit does not hold, each with its reason."""
     if nothing:
-        rest = rows.limit(0).withColumn("reason", sf.lit(""))
+        rest = rows.limit(0).withColumn(REASON, sf.lit(""))
     else:
         snapshot = snapshot_of_attempt(spark, silver, attempt_id)
         held = (
@@ -165,6 +165,6 @@ def _quarantined(
         sf.col("_kafka_partition").alias("partition"),
         sf.col("_kafka_offset").alias("offset"),
         sf.col("_kafka_timestamp").alias("timestamp"),
-        sf.coalesce(sf.col("reason"), sf.lit("does not keep the contract")).alias("reason"),
-        sf.col("value"),
+        sf.coalesce(sf.col(REASON), sf.lit("does not keep the contract")).alias("reason"),
+        sf.col(RAW_VALUE).alias("value"),
     ).coalesce(1)
