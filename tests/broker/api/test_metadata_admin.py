@@ -222,3 +222,33 @@ def test_the_cluster_id_stays(new_broker: Callable[..., BrokerProcess]) -> None:
     broker.kill()
     broker.start()
     assert cluster_id() == before
+
+
+def test_the_brokers_own_topic_is_not_for_clients(raw: RawClient) -> None:
+    from penstock_broker.wire.messages.create_partitions import (  # noqa: PLC0415
+        CreatePartitionsRequest,
+        CreatePartitionsTopic,
+    )
+    from penstock_broker.wire.messages.produce import (  # noqa: PLC0415
+        PartitionProduceData,
+        ProduceRequest,
+        TopicProduceData,
+    )
+
+    name = "__consumer_offsets"
+    refused = ErrorCode.INVALID_TOPIC_EXCEPTION
+    found = raw.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 9).topics[0]
+    assert len(found.partitions) == 3, "made with its own settings, not num.partitions"
+    for parts in (1, 2):
+        data = [PartitionProduceData(index=p, records=memoryview(b"x" * 70)) for p in range(parts)]
+        produce = ProduceRequest(
+            acks=1, timeout_ms=0, topic_data=[TopicProduceData(name=name, partition_data=data)]
+        )
+        answer = raw.ask(produce, 9).responses[0].partition_responses[0]
+        assert answer.error_code == refused
+    delete = DeleteTopicsRequest(topic_names=[name], timeout_ms=1_000)
+    assert raw.ask(delete, 5).responses[0].error_code == refused
+    grow = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=60)], timeout_ms=1_000
+    )
+    assert raw.ask(grow, 3).results[0].error_code == refused

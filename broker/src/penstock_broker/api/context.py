@@ -85,10 +85,10 @@ class Unanswered:
 class Encoded:
     """An answer whose body is ready: bytes as they go on the wire, often from a cache."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("body",)
 
-    def __init__(self, *parts: bytes) -> None:
-        self.parts = parts
+    def __init__(self, body: bytes) -> None:
+        self.body = body
 
 
 class CloseConnectionError(Exception):

@@ -20,6 +20,7 @@ from penstock_broker.api.context import Encoded, Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import Topic, check_topic_name
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.groups.offsets import OFFSETS_TOPIC
 from penstock_broker.wire.fields import UUID_ZERO
 from penstock_broker.wire.messages.metadata import (
     API_KEY,
@@ -74,8 +75,7 @@ def _topic(
         if wanted.name is None:
             topic = services.topics.by_id(wanted.topic_id)
         elif allow_create and services.metadata.topic(wanted.name) is None:
-            check_topic_name(wanted.name)
-            topic = services.topics.create(wanted.name, -1, {})
+            topic = _create(services, wanted.name)
         else:
             check_topic_name(wanted.name)
             topic = services.topics.by_name(wanted.name)
@@ -91,6 +91,14 @@ def _topic(
             version,
         )
     return services.metadata_cache.topic(services, topic, version)
+
+
+def _create(services: Services, name: str) -> Topic:
+    check_topic_name(name)
+    if name != OFFSETS_TOPIC:
+        return services.topics.create(name, -1, {})
+    services.offsets.ensure_topic()
+    return services.topics.by_name(name)
 
 
 class MetadataCache:

@@ -8,6 +8,8 @@ Behaviour:
   else would tell the client.
 * Idempotent producers: a repeat of any of the last five batches of a partition is answered with
   its first offset and appended once (KIP-98).
+* The broker's own topics (``__consumer_offsets``) take nothing from clients:
+  INVALID_TOPIC_EXCEPTION.
 
 Version notes:
 * v0-v2 (message formats 0 and 1) are advertised and refused: see ApiVersions.
@@ -29,6 +31,7 @@ from penstock_broker.api.context import (
 )
 from penstock_broker.api.produce_quick import answer_one, read_one
 from penstock_broker.api.registry import api
+from penstock_broker.cluster.topic import INTERNAL_TOPICS
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.log import AppendResult
 from penstock_broker.replication.partition import Partition
@@ -74,7 +77,7 @@ def quick(services: Services, exchange: Exchange, frame: memoryview, position: i
     if request is None or not -1 <= request.acks <= 1:
         return None
     try:
-        partition = services.replicas.partition(request.topic, request.partition)
+        partition = _partition(services, request.topic, request.partition)
         result = partition.append(request.records, acks_all=request.acks == ACKS_ALL)
     except KafkaError as error:
         if request.acks == 0:
@@ -148,7 +151,7 @@ def _append(
     waiting: Waiting,
 ) -> PartitionProduceResponse:
     try:
-        partition = services.replicas.partition(topic, data.index)
+        partition = _partition(services, topic, data.index)
         result = partition.append(data.records, acks_all=acks == ACKS_ALL)
     except KafkaError as error:
         return _failed(data.index, error)
@@ -156,6 +159,13 @@ def _append(
     if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
         waiting[partition] = (result.last_offset + 1, response)
     return response
+
+
+def _partition(services: Services, topic: str, index: int) -> Partition:
+    """A partition that clients may write to."""
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic.")
+    return services.replicas.partition(topic, index)
 
 
 def _succeeded(index: int, result: AppendResult) -> PartitionProduceResponse:

@@ -72,11 +72,13 @@ class TopicAdmin:
 
     def delete(self, topic: Topic) -> None:
         """Delete a topic. KafkaError as :meth:`ReplicaManager.delete_topic`."""
+        _require_not_internal(topic)
         self._replicas.delete_topic(topic.name)
         self._on_deleted(topic.name)
 
     def grow(self, topic: Topic, total: int, *, validate_only: bool = False) -> None:
         """Let a topic have ``total`` partitions. KafkaError."""
+        _require_not_internal(topic)
         if validate_only:
             self._metadata.check_new_partitions(topic.name, total)
         else:
@@ -96,3 +98,11 @@ class TopicAdmin:
     def describe(self, topic: Topic, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """The settings of a topic with their sources."""
         return self._config.describe_topic(topic.configs, names)
+
+
+def _require_not_internal(topic: Topic) -> None:
+    """The broker finds what it keeps in its own topics by their partition count."""
+    if topic.is_internal:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own topic."
+        )

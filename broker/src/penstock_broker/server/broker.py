@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -202,6 +203,8 @@ class Broker:
                     await result
             except (OSError, KafkaError) as error:
                 _logger.error("%s: %s", job.__name__.strip("_"), error)
+            except Exception:
+                _logger.exception("%s failed", job.__name__.strip("_"))
 
     async def _flush(self) -> None:
         """Sync in a thread what flush.ms asks for; the loop goes on meanwhile."""
@@ -263,6 +266,16 @@ def advertised_address(config: BrokerConfig, bound: tuple[str, int]) -> tuple[st
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
+def allow_open_files() -> None:
+    """Use all the descriptors that we may: two for a connection, three for a segment."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError) as error:  # macOS: "unlimited" is not allowed
+            _logger.info("open files stay limited to %d: %s", soft, error)
+
+
 async def serve(
     config: BrokerConfig,
     data_dir: Path,
@@ -272,6 +285,7 @@ async def serve(
     on_ready: Callable[[str, int], None],
 ) -> None:
     """Run a broker until SIGTERM or SIGINT. StartError."""
+    allow_open_files()
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

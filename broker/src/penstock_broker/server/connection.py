@@ -16,7 +16,6 @@ one answer. Records are descriptions of file ranges until the kernel sends them.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections import deque
@@ -26,8 +25,6 @@ from typing import Protocol, cast
 from penstock_broker.log.slice import FileSlice, LogSlice
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.framing import FrameReader
-
-_logger = logging.getLogger(__name__)
 
 OUT_BYTES_MAX = 1 << 20
 """Unsent answer bytes (files not counted) beyond which a connection is not read from."""
@@ -67,6 +64,10 @@ class Host(Protocol):
         """The connection has ended."""
         ...
 
+    def say(self, message: str, *arguments: object) -> None:
+        """Log what became of a connection, but no more than a log can take."""
+        ...
+
     def dispatch(self, frame: memoryview, connection: Connection) -> None:
         """Handle one request; DecodeError or CloseConnectionError end the connection."""
         ...
@@ -101,14 +102,18 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = str(peer[0]) if peer else "unknown"
         refusal = self._host.admit(self)
         if refusal is not None:
-            _logger.warning("connection from %s refused: %s", self.client_host, refusal)
+            self._host.say("connection from %s refused: %s", self.client_host, refusal)
             self.is_closed = True
             self._transport.abort()
             return
-        # A duplicate, because the loop refuses writers on a descriptor that a transport owns.
         own = transport.get_extra_info("socket")
-        self._socket = socket.socket(fileno=os.dup(own.fileno()))
-        self._socket.setblocking(False)
+        try:
+            # A duplicate, because the loop refuses writers on a descriptor that a transport owns.
+            self._socket = socket.socket(fileno=os.dup(own.fileno()))
+            self._socket.setblocking(False)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        except OSError as error:
+            self.abort(f"cannot serve it: {error}")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.get_buffer(sizehint)
@@ -270,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self, reason: str | None) -> None:
         """End the connection now, with a line in the log if there is something to say."""
         if reason is not None and not self.is_closed:
-            _logger.info("connection from %s closed: %s", self.client_host, reason)
+            self._host.say("connection from %s closed: %s", self.client_host, reason)
         self.close()
 
     def close(self) -> None:

@@ -117,9 +117,10 @@ class RequestExchange:
         """The answer as it goes on the wire: size, header, body."""
         route = self._route
         if type(response) is Encoded:
-            parts: list[Any] = list(response.parts)
-        else:
-            parts = _encoder_of(type(response), route.version)(response)
+            body = response.body
+            prefix = response_prefix(self._correlation_id, len(body), route.tagged_response)
+            return (prefix + body,)
+        parts: list[Any] = _encoder_of(type(response), route.version)(response)
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         prefix = response_prefix(self._correlation_id, size, route.tagged_response)
         if parts and type(parts[0]) is bytes:

@@ -16,6 +16,8 @@ _logger = logging.getLogger(__name__)
 BACKLOG = 1_024
 REAP_SECONDS_MIN = 1.0
 REAP_SECONDS_MAX = 30.0
+LINES_A_SECOND = 20
+"""About connections, in the log: hostile ones come by the thousand."""
 
 
 class Listener:
@@ -32,6 +34,8 @@ class Listener:
         self._reaper: asyncio.TimerHandle | None = None
         self._connections: set[Connection] = set()
         self._by_address: Counter[str] = Counter()
+        self._second = 0
+        self._lines = 0
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; the address that was bound. OSError when it is taken."""
@@ -97,6 +101,17 @@ class Listener:
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
+
+    def say(self, message: str, *arguments: object) -> None:
+        """Log what became of a connection; beyond a few lines a second only how many there were."""
+        second = int(self._loop.time())
+        if second != self._second:
+            if self._lines > LINES_A_SECOND:
+                _logger.info("%d more lines about connections", self._lines - LINES_A_SECOND)
+            self._second, self._lines = second, 0
+        self._lines += 1
+        if self._lines <= LINES_A_SECOND:
+            _logger.info(message, *arguments)
 
     def __len__(self) -> int:
         return len(self._connections)
