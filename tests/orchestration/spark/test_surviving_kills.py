@@ -1,4 +1,6 @@
-"""A landing killed at any named point, or its Connect server: the next run gives the same rows."""
+"""A landing killed at any named point, or its Connect server: the next run gives the same rows.
+
+The file is the last by name: what runs after a killed server runs on a cold one."""
 
 from __future__ import annotations
 

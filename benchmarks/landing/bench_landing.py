@@ -1,0 +1,212 @@
+"""How fast windows land through Spark, and what the books cost of it.
+
+Starts a broker, S3Proxy and a Spark Connect server of its own on free ports, in a temporary home,
+and measures through the same functions as a landing run:
+
+    land        Kafka to bronze: read, digest, write, commit, receipt, group offsets
+    equation 1  offsets of the window's rows through pyiceberg, compared with the window object
+    digests     offset, incarnation, sequence and record digest of every row, back through Spark
+    parse       bronze to silver and quarantine by a contract of 8 columns (JSON records only)
+
+    python benchmarks/landing/bench_landing.py [--records 2000000] [--size 200] [--partitions 6]
+        [--small 10000] [--repeat 3] [--bootstrap-servers HOST:PORT]
+
+The books' share is (equation 1 + digests) of (land + equation 1 + digests). Values are random hex:
+they neither compress as well as real data nor as badly as noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+from confluent_kafka import Producer
+
+from penstock_client.audit import AuditHeader
+from penstock_platform.domain.contract import load_contract
+from penstock_platform.domain.cron import CronWindow
+from penstock_platform.domain.reconcile import stored_equals_landed
+from penstock_platform.domain.topics import bronze_table
+from penstock_platform.domain.windows import Window, plan_freeze
+from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.landing import land_window, parse_window
+from penstock_platform.spark.stored import stored_records
+from penstock_platform.testing.clock import EPOCH
+from penstock_platform.testing.services import Services, settings_on_free_ports
+
+T = TypeVar("T")
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        **{f"n{i}": {"type": "integer"} for i in range(4)},
+        "carrier": {"type": "string"},
+        "tail": {"type": "string"},
+        "delay": {"type": "number"},
+        "at": {"type": "string", "format": "date-time"},
+    },
+    "required": ["n0", "carrier"],
+}
+
+
+def main() -> None:
+    args = arguments()
+    with tempfile.TemporaryDirectory() as directory:
+        home = Path(directory) / "home"
+        settings = settings_on_free_ports(home, args.bootstrap_servers)
+        names = ["s3", "spark"] if args.bootstrap_servers else ["broker", "s3", "spark"]
+        with Services(settings, names).running() as services:
+            penstock = Connections(settings)
+            try:
+                large(penstock, services, args)
+                small(penstock, args)
+                parse(penstock, args)
+            finally:
+                penstock.spark.close()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--size", type=int, default=200)
+    parser.add_argument("--partitions", type=int, default=6)
+    parser.add_argument("--small", type=int, default=10_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--bootstrap-servers", default="")
+    return parser.parse_args()
+
+
+def large(penstock: Connections, services: Services, args: argparse.Namespace) -> None:
+    values = [os.urandom(args.size // 2).hex().encode() for _ in range(5000)]
+    seconds, window = timed(
+        lambda: fill(penstock, "bench-large", args.partitions, args.records, values)
+    )
+    print(f"produced {args.records:,} x {args.size} B with audit header in {seconds:.1f} s")
+    cold = measure(penstock, window)
+    print(f"cold     {told(cold, args.records)}")
+    runs = [measure(penstock, window) for _ in range(args.repeat)]
+    warm = {name: statistics.median(run[name] for run in runs) for name in cold}
+    print(f"warm     {told(warm, args.records)}   (median of {args.repeat})")
+    resident = psutil.Process(services["spark"].pid).memory_info().rss / 2**20
+    print(f"Spark Connect server: {resident:.0f} MiB resident after it")
+
+
+def small(penstock: Connections, args: argparse.Namespace) -> None:
+    values = [os.urandom(args.size // 2).hex().encode() for _ in range(1000)]
+    runs = []
+    for _ in range(args.repeat + 1):
+        window = fill(penstock, "bench-small", args.partitions, args.small, values)
+        runs.append(measure(penstock, window))
+    median = {name: statistics.median(run[name] for run in runs[1:]) for name in runs[0]}
+    print(f"small    {told(median, args.small)}   ({args.small:,} records, warm)")
+
+
+def parse(penstock: Connections, args: argparse.Namespace) -> None:
+    contract = load_contract(json.dumps(SCHEMA), "bench.schema.json")
+    values = [
+        json.dumps(
+            {
+                **{f"n{i}": n * i for i in range(4)},
+                "carrier": "UA",
+                "tail": f"N{n}UA",
+                "delay": n / 7,
+                "at": "2013-01-01T05:00:00Z",
+            }
+            if n % 100
+            else {"carrier": n}
+        ).encode()
+        for n in range(5000)
+    ]
+    count = min(args.records, 300_000)
+    window = fill(penstock, "bench-json", args.partitions, count, values)
+    land_window(penstock, window)
+    for name in ("cold", "warm"):
+        seconds, parsed = timed(lambda: parse_window(penstock, window, contract))
+        print(
+            f"parse    {name}: {count:,} JSON records, 8 columns, 1 % malformed: {seconds:.2f} s, "
+            f"{count / seconds:,.0f} rows/s ({parsed.quarantine.rows:,} quarantined)"
+        )
+
+
+def measure(penstock: Connections, window: Window) -> dict[str, float]:
+    land, _ = timed(lambda: land_window(penstock, window))
+    table = bronze_table(window.topic)
+    equation, result = timed(
+        lambda: stored_equals_landed(window, penstock.lake.offsets(table, window.window_id))
+    )
+    assert result.balanced, result
+    spark = penstock.spark.session()
+    digests, found = timed(lambda: stored_records(spark, [window], window.ranges))
+    assert sum(len(records) for records in found.values()) == window.record_count
+    return {"land": land, "equation": equation, "digests": digests}
+
+
+def told(run: dict[str, float], records: int) -> str:
+    books = run["equation"] + run["digests"]
+    share = books / (run["land"] + books)
+    return (
+        f"land {run['land']:.2f} s ({records / run['land']:,.0f} rows/s), equation 1 "
+        f"{run['equation']:.2f} s, digests {run['digests']:.2f} s, books' share {share:.0%}"
+    )
+
+
+def fill(
+    penstock: Connections, topic: str, partitions: int, count: int, values: list[bytes]
+) -> Window:
+    """Send ``count`` records with audit headers to the topic and freeze them as a window."""
+    penstock.kafka.create(topic, partitions)
+    producer: Any = Producer(
+        {
+            "bootstrap.servers": penstock.settings.bootstrap_servers,
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    for number in range(count):
+        header = AuditHeader(4711, number, 1_700_000_000_000, "bench").encode()
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    values[number % len(values)],
+                    b"%d" % number,
+                    partition=number % partitions,
+                    headers=[("penstock.audit", header)],
+                )
+                break
+            except BufferError:
+                producer.poll(0.05)
+    assert producer.flush(120) == 0
+    ref = penstock.kafka.ref(topic)
+    newest = penstock.windows.newest(ref)
+    opens = EPOCH + timedelta(minutes=newest.sequence + 1 if newest else 0)
+    due = CronWindow(opens, opens + timedelta(minutes=1))
+    (window,) = plan_freeze(
+        ref,
+        newest,
+        [due],
+        penstock.kafka.offsets(topic),
+        max_records=10 * count,
+        frozen_at=due.closes,
+        code_version="bench",
+    )
+    assert penstock.windows.publish(window)
+    return window
+
+
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    started = time.perf_counter()
+    result = work()
+    return time.perf_counter() - started, result
+
+
+if __name__ == "__main__":
+    main()
