@@ -8,12 +8,12 @@ the deadline; every other refusal is a ``ClusterError`` that names cluster, call
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -234,19 +234,21 @@ class KafkaCluster:
         )
         return {key.partition: int(value.low_watermark) for key, value in done.items()}
 
+    # Offsets of groups go through a Consumer that never joins: librdkafka's admin calls for them
+    # end the process (SIGSEGV) when the coordinator moves or is new, up to 2.16 at least
+    # (confluentinc/librdkafka#5040).
+
     def commit_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets to a consumer group that has no members, for any Kafka tool to see."""
         if not offsets:
             return
         wanted = [TopicPartition(topic, p, offset) for p, offset in sorted(offsets.items())]
-        request = [ConsumerGroupTopicPartitions(group, wanted)]
-        answer = self._await(
-            f"commit offsets of group {group}",
-            lambda: self._admin.alter_consumer_group_offsets(
-                request, request_timeout=REQUEST_TIMEOUT_SECONDS
-            )[group],
-        )
-        for partition in answer.topic_partitions:
+        with self._group(group) as consumer:
+            answer = self._retry(
+                f"commit offsets of group {group}",
+                lambda: consumer.commit(offsets=wanted, asynchronous=False),
+            )
+        for partition in answer or ():
             if partition.error is not None:
                 raise self._error(
                     f"commit group {group}, {topic} partition {partition.partition}",
@@ -255,16 +257,14 @@ class KafkaCluster:
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
         """Committed offsets of a group; partitions without one are left out."""
-        request = [ConsumerGroupTopicPartitions(group)]
-        answer = self._await(
-            f"read the offsets of group {group}",
-            lambda: self._admin.list_consumer_group_offsets(request)[group],
-        )
-        return {
-            tp.partition: tp.offset
-            for tp in answer.topic_partitions
-            if tp.topic == topic and tp.offset >= 0
-        }
+        count = len(self._describe(topic).partitions)
+        wanted = [TopicPartition(topic, partition) for partition in range(count)]
+        with self._group(group) as consumer:
+            answer = self._retry(
+                f"read the offsets of group {group}",
+                lambda: consumer.committed(wanted, timeout=REQUEST_TIMEOUT_SECONDS),
+            )
+        return {tp.partition: tp.offset for tp in answer if tp.offset >= 0}
 
     def read_range(self, topic: str, ranges: Sequence[OffsetRange]) -> Iterator[Message]:
         """Every committed record of these ranges, of each partition in offset order.
@@ -352,6 +352,14 @@ class KafkaCluster:
             ),
         )
         return {key.partition: value for key, value in found.items()}
+
+    @contextmanager
+    def _group(self, group: str) -> Iterator[Consumer]:
+        consumer = Consumer({**self._properties, "group.id": group, "enable.auto.commit": False})
+        try:
+            yield consumer
+        finally:
+            consumer.close()
 
     def _await(self, what: str, call: Callable[[], Any]) -> Any:
         return self._retry(what, lambda: call().result(timeout=DEADLINE_SECONDS))
