@@ -10,7 +10,9 @@ from rich.status import Status
 
 from penstock_platform.cli.console import console, settings
 from penstock_platform.services.catalogue import Service, externals
+from penstock_platform.services.errors import ServiceError
 from penstock_platform.services.stack import Progress, up
+from penstock_platform.services.supervisor import Supervisor
 from penstock_platform.settings import Settings
 
 
@@ -68,7 +70,12 @@ def command(profile: str) -> None:
     started = time.monotonic()
     out.print(f"penstock up: state in {here.home}")
     with Show(out) as show:
-        found = up(here, show)
+        try:
+            found = up(here, show)
+        except ServiceError:
+            if Supervisor(here).pid() is not None:
+                out.print("what runs goes on: penstock status, penstock up again, penstock down")
+            raise
     out.print(f"everything serves after {time.monotonic() - started:.1f} s")
     print_endpoints(out, here, found)
 

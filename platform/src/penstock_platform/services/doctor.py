@@ -20,7 +20,7 @@ import psutil
 from penstock_platform.domain.archive_keys import probe_key
 from penstock_platform.resources.archive import Archive, ArchiveError, S3Archive
 from penstock_platform.services import checks, jars
-from penstock_platform.services.catalogue import externals, needs_java, outline
+from penstock_platform.services.catalogue import External, externals, needs_java, outline
 from penstock_platform.services.errors import ServiceError
 from penstock_platform.services.java import find_java
 from penstock_platform.services.probes import PROBES, NotReady
@@ -52,7 +52,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _jars(settings)
     yield from _ports(settings)
     for external in externals(settings):
-        yield _external(settings, external.name, f"{external.title} at {external.endpoint}")
+        yield _external(settings, external)
     yield _store(settings)
 
 
@@ -172,8 +172,14 @@ def _ports(settings: Settings) -> Iterator[Finding]:
             yield Finding(subject, PROBLEM, checks.port_sentence(service, holder))
 
 
-def _external(settings: Settings, name: str, title: str) -> Finding:
-    return _attempt(name, lambda: f"{title}: {PROBES[name](settings)}")
+def _external(settings: Settings, external: External) -> Finding:
+    title = f"{external.title} at {external.endpoint}"
+    try:
+        return Finding(external.name, OK, f"{title}: {PROBES[external.name](settings)}")
+    except NotReady as error:
+        return Finding(
+            external.name, PROBLEM, f"{title} does not serve: {error}; correct {external.setting}"
+        )
 
 
 def _store(settings: Settings) -> Finding:
