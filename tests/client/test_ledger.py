@@ -200,3 +200,23 @@ def test_timestamps_and_latency() -> None:
     assert (latency.p50, latency.p95, latency.p99, latency.max) == (50.0, 95.0, 99.0, 100.0)
     assert latency_of([]) is None
     assert ledger.take() == []
+
+
+def test_what_is_delivered_while_draining_is_not_lost() -> None:
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    extend = lane.extend
+
+    def meanwhile(*place: int, **sums: int) -> None:
+        if lane.issued == 1:
+            lane.delivered(lane.take_sequence(), None, Delivered((0, 1), (None, b"v")))
+            lane.delivered(lane.take_sequence(), TimedOut(), Delivered((0, 2), (None, b"v")))
+        extend(*place, **sums)
+
+    lane.extend = meanwhile  # type: ignore[method-assign]
+    lane.delivered(lane.take_sequence(), None, Delivered((0, 0), (None, b"v")))
+    accounts = ledger.take() + ledger.take()
+    assert sum(account.records for account in accounts) == 2
+    assert [(c.start, c.end) for a in accounts for c in a.claims] == [(0, 1), (1, 2)]
+    assert [f.first for a in accounts for f in a.failed] == [2]
+    assert ledger.in_flight == 0
