@@ -57,7 +57,7 @@ format: install ## mend formatting and imports
 	$(BIN)/ruff format .
 
 bench: install ## the figures: broker, client, landing
-	@set -e; for file in benchmarks/*/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	@set -e; for file in benchmarks/*/bench*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
 up: install ## start the services of this directory and wait until they serve
 	@$(BIN)/penstock up

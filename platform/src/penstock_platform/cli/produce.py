@@ -14,7 +14,7 @@ from penstock_platform.services.errors import ServiceError
 
 
 @click.command()
-@click.option("--topic", required=True, help="Where to; it must exist (penstock topic apply).")
+@click.option("--topic", required=True, help="Where to; declared topics are there.")
 @click.option("--file", required=True, help="A .csv or .jsonl file, or - for standard input.")
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), help="By the file's name if not given."
