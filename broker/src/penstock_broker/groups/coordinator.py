@@ -55,6 +55,7 @@ class _Entry:
     state_timestamp_ms: int = -1
     timer: Timer | None = None
     timer_at_ms: float = 0.0
+    noted: tuple[GroupState, int, tuple[str, ...]] = (GroupState.EMPTY, 0, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,11 @@ class GroupCoordinator:
             entry = self._entry_or_new(group_id)
             entry.state_timestamp_ms = group.state_timestamp_ms
             entry.group.restore(group, self._now_ms())
+            entry.noted = (
+                entry.group.state,
+                entry.group.generation_id,
+                tuple(entry.group.members),
+            )
             self._reschedule(entry)
         for group_id in [g for g, e in self._entries.items() if g not in stored and not e.offsets]:
             del self._entries[group_id]
@@ -321,7 +327,27 @@ class GroupCoordinator:
                 effect.deliver()
             else:
                 queue.extend(self._store_group(entry))
+        self._note_change(entry)
         self._reschedule(entry)
+
+    def _note_change(self, entry: _Entry) -> None:
+        """Say in the log what became of a group; who wonders about a rebalance finds it there."""
+        group = entry.group
+        now = (group.state, group.generation_id, tuple(group.members))
+        if now == entry.noted:
+            return
+        before, entry.noted = entry.noted, now
+        joined = [m for m in now[2] if m not in before[2]]
+        left = [m for m in before[2] if m not in now[2]]
+        _logger.info(
+            "group %s is %s in generation %d with %d members%s%s",
+            group.group_id,
+            group.state,
+            group.generation_id,
+            len(group.members),
+            f"; joined: {', '.join(joined)}" if joined else "",
+            f"; gone: {', '.join(left)}" if left else "",
+        )
 
     def _store_group(self, entry: _Entry) -> list[Effect]:
         group = entry.group
