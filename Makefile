@@ -56,8 +56,16 @@ format: install ## mend formatting and imports
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: install ## the figures: broker, client, landing
-	@set -e; for file in benchmarks/*/bench*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+bench: install ## the figures: broker, audited producer, landing
+	$(BIN)/python benchmarks/broker/bench.py
+	@echo "== benchmarks/client/bench_audited_producer.py"
+	@set -e; data=$$(mktemp -d); \
+	$(BIN)/penstock-broker serve --data-dir "$$data/log" --port 0 >"$$data/out" 2>"$$data/err" & \
+	broker=$$!; trap 'kill $$broker; wait $$broker; rm -rf "$$data"' EXIT; \
+	until address=$$(sed -n 's/.*ready.* \([0-9.]*:[0-9]*\).*/\1/p' "$$data/out") && [ "$$address" ]; do \
+		kill -0 $$broker || { cat "$$data/err"; exit 1; }; sleep 0.2; done; \
+	$(BIN)/python benchmarks/client/bench_audited_producer.py --bootstrap-servers "$$address"
+	$(BIN)/python benchmarks/landing/bench_landing.py
 
 up: install ## start the services of this directory and wait until they serve
 	@$(BIN)/penstock up
