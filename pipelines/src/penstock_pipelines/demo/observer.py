@@ -1,0 +1,116 @@
+"""What the demo sees of the platform: windows, their books, alerts. It reads, and asks nothing.
+
+Every check, alert and re-run in the demo is the platform's own, or the user's own command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock_platform.cli.window import summary
+from penstock_platform.domain.books import WindowState
+from penstock_platform.domain.windows import TopicRef, Window
+from penstock_platform.resources.alerts import read_alerts
+from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.kafka import ClusterError
+
+UNDECIDED = frozenset({WindowState.FROZEN, WindowState.LANDED, WindowState.PENDING})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A window and the line that ``penstock window list`` shows of it."""
+
+    window: Window
+    row: dict[str, Any]
+
+    @property
+    def state(self) -> WindowState:
+        return WindowState(self.row["state"])
+
+    @property
+    def decided(self) -> bool:
+        return self.state not in UNDECIDED
+
+
+class Observer:
+    """Looks at the windows that were frozen since the demo began, and at the alerts since then."""
+
+    def __init__(self, penstock: Connections, topics: Sequence[str]) -> None:
+        self._penstock = penstock
+        self._topics = topics
+        self._first: dict[str, int] = {}
+        self._settled: dict[tuple[str, int], Seen] = {}
+        self._alerts_before = len(list(read_alerts(penstock.settings.alert_file)))
+
+    def missing_topics(self) -> list[str]:
+        """Declared topics that the cluster does not have yet."""
+        try:
+            present = set(self._penstock.kafka.topics())
+        except ClusterError:
+            return list(self._topics)
+        return [topic for topic in self._topics if topic not in present]
+
+    def begin(self) -> None:
+        """Windows frozen from here on are the demo's; older ones are of a run before."""
+        for topic in self._topics:
+            newest = self._penstock.windows.newest(self._ref(topic))
+            self._first[topic] = newest.sequence + 1 if newest is not None else 0
+
+    def windows(self, topic: str) -> list[Seen]:
+        """The topic's windows since ``begin``, oldest first, each as it stands now."""
+        store = self._penstock.windows
+        return [self._see(w) for w in store.all(self._ref(topic), self._first[topic])]
+
+    def all_windows(self) -> list[Seen]:
+        return [seen for topic in self._topics for seen in self.windows(topic)]
+
+    def forget(self, window: Window) -> None:
+        """Look at this window afresh: something is being done to it."""
+        self._settled.pop((window.topic, window.sequence), None)
+
+    def incarnations_unaudited(self, window: Window) -> set[str]:
+        """Producers whose records in the window carry no claim."""
+        book = self._penstock.windows.newest_book(window.ref, window.sequence)
+        findings = [f for r in (book.equations if book else ()) for f in r.findings]
+        return {str(f.incarnation) for f in findings if f.state is WindowState.UNAUDITED}
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """Alerts since the demo began, in order."""
+        return list(read_alerts(self._penstock.settings.alert_file))[self._alerts_before :]
+
+    def _ref(self, topic: str) -> TopicRef:
+        return self._penstock.kafka.ref(topic)
+
+    def _see(self, window: Window) -> Seen:
+        place = (window.topic, window.sequence)
+        if place in self._settled:
+            return self._settled[place]
+        seen = Seen(window, summary(self._penstock, window))
+        if seen.decided:
+            self._settled[place] = seen
+        return seen
+
+
+def find_alert(
+    alerts: Iterable[dict[str, Any]], action: str, window: Window, dedup_key: str = ""
+) -> dict[str, Any] | None:
+    """The newest alert with this action about the window's landing."""
+    found = None
+    for alert in alerts:
+        details = alert["payload"]["custom_details"]
+        same = alert["dedup_key"] == dedup_key if dedup_key else True
+        if (
+            alert["event_action"] == action
+            and details.get("window_id") == window.window_id
+            and same
+        ):
+            found = alert
+    return found
+
+
+def coordinates(spans: Iterable[Sequence[int]]) -> set[tuple[int, int]]:
+    """``[[partition, start, end], …]`` of an alert as single (partition, offset) pairs."""
+    return {(p, offset) for p, start, end in spans for offset in range(start, end)}

@@ -1,0 +1,295 @@
+"""The demo's acts, in order. Each waits for what the platform does by itself, with a deadline."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+from penstock_pipelines.demo.crew import Crew, Role
+from penstock_pipelines.demo.observer import Observer, Seen, coordinates, find_alert
+from penstock_platform.domain.books import WindowState
+from penstock_platform.domain.clock import from_iso
+from penstock_platform.domain.topics import table_part
+from penstock_platform.domain.windows import Window
+from penstock_platform.resources.clock import SystemClock
+from penstock_platform.resources.connections import Connections
+from penstock_platform.settings import Settings
+
+AUDIT = "__penstock_audit"
+TOPICS = ("flights", "weather", "host.metrics", AUDIT)
+FLIGHTS_HALF = 168_388  # rows of one half: two producers replay the year from both
+VICTIM = "flights-2"
+POLL_SECONDS = 1.0
+TOPICS_SECONDS = 180.0
+WINDOW_SECONDS = 300.0
+ALERT_SECONDS = 240.0
+RERUN_SECONDS = 240.0
+FIRST_WINDOW_SECONDS_MIN = 15.0
+KILL_AFTER_CLOSE_SECONDS = 12.0
+
+
+T = TypeVar("T")
+
+
+class DemoError(RuntimeError):
+    """The story did not go as told: what was expected, and what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sabotage:
+    """What a saboteur did to a window, as only it and the demo know."""
+
+    topic: str
+    window: Window
+    removed: set[tuple[int, int]]
+    duplicated: set[tuple[int, int]]
+
+    def __str__(self) -> str:
+        doubled = f", {len(self.duplicated)} doubled" if self.duplicated else ""
+        return f"{self.topic} {self.window.window}: {len(self.removed)} rows removed{doubled}"
+
+
+@dataclass(slots=True)
+class Stage:
+    """One performance. ``rate``: records a second of all producers together."""
+
+    settings: Settings
+    out: Console
+    rate: float
+    directory: Path = field(init=False)
+    penstock: Connections = field(init=False)
+    observer: Observer = field(init=False)
+    crew: Crew = field(init=False)
+    clock: SystemClock = field(default_factory=SystemClock)
+    killed_incarnation: str = ""
+    first_proven_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        self.directory = self.settings.home / "demo"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.penstock = Connections(self.settings)
+        self.observer = Observer(self.penstock, TOPICS)
+        self.crew = Crew(self.settings.bootstrap_servers, self.directory)
+
+    def act_one(self) -> None:
+        """Real records flow, windows close and balance; a producer dies without a word."""
+        self._title("Act one: real records, from producers to a proven table")
+        self._wait(
+            "the declared topics", TOPICS_SECONDS, lambda: not self.observer.missing_topics()
+        )
+        self.observer.begin()
+        self._until_minute_is_young()
+        for role in self._roles():
+            pid = self.crew.start(role)
+            self._say(f"{role.name} (pid {pid}) sends {role.rate:,.0f} records a second")
+        first = self._wait("the first window to close", WINDOW_SECONDS, self._first_window)
+        self._say(
+            f"window {first.window.window} is frozen: {first.row['stored']:,} records of flights"
+        )
+        self._kill_one()
+        self._wait("its books", WINDOW_SECONDS, lambda: self._all_decided(first.window.window))
+        late = (self.clock.now() - first.window.closed_time).total_seconds()
+        self.first_proven_seconds = late
+        self._say(
+            f"window {first.window.window} of every topic is decided {late:.0f} s after its close"
+        )
+        self._require(self._seen(first.window), WindowState.BALANCED)
+
+    def act_two(self) -> None:
+        """Rows vanish behind the platform's back; it finds them, says so, and is mended."""
+        self._title("Act two: a landed table is damaged behind the platform's back")
+        sabotages = [
+            self._sabotage("flights", remove=37, duplicate=0),
+            self._sabotage("weather", remove=11, duplicate=11),
+        ]
+        alerts = {s.topic: self._await_alert(s) for s in sabotages}
+        self.crew.stop()
+        self._say(f"the producers end: {self.crew.sent():,} records sent by those still alive")
+        for sabotage in sabotages:
+            self._mend(sabotage, alerts[sabotage.topic])
+
+    def finale(self) -> list[Seen]:
+        """Every window that holds a record of this performance, once all are decided."""
+        self._title("Finale: the books")
+        closing = self.clock.now()
+        self._wait(
+            "the last window to close and balance",
+            WINDOW_SECONDS,
+            lambda: self._settled(closing),
+        )
+        seen = [s for s in self.observer.all_windows() if s.window.record_count]
+        for window in seen:
+            self._judge(window)
+        return seen
+
+    # --- act one --------------------------------------------------------------------------------
+
+    def _roles(self) -> list[Role]:
+        flights = self.rate * 0.42
+        return [
+            Role("flights-1", "flights", flights),
+            Role(VICTIM, "flights", flights, FLIGHTS_HALF),
+            Role("weather", "weather", self.rate * 0.12),
+            Role("metrics", "metrics", self.rate * 0.04),
+        ]
+
+    def _until_minute_is_young(self) -> None:
+        """A first window of a few records would prove little."""
+        left = 60 - self.clock.now().timestamp() % 60
+        if left < FIRST_WINDOW_SECONDS_MIN:
+            self._say(f"waiting {left:.0f} s for the next minute")
+            self.clock.sleep(left)
+
+    def _first_window(self) -> Seen | None:
+        self._alive()
+        return next((s for s in self.observer.windows("flights") if s.window.record_count), None)
+
+    def _kill_one(self) -> None:
+        self.clock.sleep(KILL_AFTER_CLOSE_SECONDS)  # well inside the second window
+        self.killed_incarnation = self.crew.incarnation(VICTIM)
+        role = self.crew.members[VICTIM].role
+        self.crew.kill(VICTIM)
+        self._say(f"{VICTIM} is killed with -9: what it sent last, nobody claims")
+        pid = self.crew.start(role)
+        self._say(f"{VICTIM} is back (pid {pid})")
+
+    def _all_decided(self, window: str) -> bool:
+        self._alive()
+        rows = [s for s in self.observer.all_windows() if s.window.window == window]
+        return len(rows) == len(TOPICS) and all(s.decided for s in rows)
+
+    # --- act two --------------------------------------------------------------------------------
+
+    def _sabotage(self, topic: str, remove: int, duplicate: int) -> Sabotage:
+        target = next(
+            s.window
+            for s in self.observer.windows(topic)
+            if s.state is WindowState.BALANCED and s.window.record_count > remove + duplicate
+        )
+        report = self.directory / f"sabotage-{table_part(topic)}.json"
+        report.unlink(missing_ok=True)
+        command = [
+            *(sys.executable, "-m", "penstock_pipelines.demo.saboteur"),
+            *("--table", f"bronze.{table_part(topic)}", "--window-id", target.window_id),
+            *("--remove", str(remove), "--duplicate", str(duplicate), "--report", str(report)),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DemoError(f"the saboteur failed on {topic}: {done.stderr.strip()[-400:]}")
+        noted = json.loads(report.read_text())
+        removed = {(p, o) for p, o in noted["removed"]}
+        sabotage = Sabotage(topic, target, removed, {(p, o) for p, o in noted["duplicated"]})
+        self._say(f"another process damaged {sabotage}; the platform knows nothing of it")
+        return sabotage
+
+    def _await_alert(self, sabotage: Sabotage) -> dict[str, Any]:
+        alert: dict[str, Any] = self._wait(
+            f"the scheduled re-verification to see it in {sabotage.topic}",
+            ALERT_SECONDS,
+            lambda: find_alert(self.observer.alerts(), "trigger", sabotage.window),
+        )
+        self.out.print(f"  [red]ALERT[/] {alert['payload']['summary']}")
+        details = alert["payload"]["custom_details"]
+        for key, truth in (("missing", sabotage.removed), ("duplicates", sabotage.duplicated)):
+            named = coordinates(details.get(key, []))
+            if named != truth:
+                raise DemoError(
+                    f"{sabotage}: the alert names {len(named)} {key} offsets, "
+                    f"{len(named & truth)} of them right; expected exactly {len(truth)}"
+                )
+        self._say("it names exactly the offsets that the saboteur noted")
+        return alert
+
+    def _mend(self, sabotage: Sabotage, alert: dict[str, Any]) -> None:
+        command = alert["payload"]["custom_details"]["rerun"]
+        self._say(f"the alert's own command: [bold]{command}[/]")
+        self.observer.forget(sabotage.window)
+        run_command(self.settings, shlex.split(command)[1:])
+        self._wait(
+            f"{sabotage.topic} {sabotage.window.window} to balance again",
+            RERUN_SECONDS,
+            lambda: self._seen(sabotage.window).state is WindowState.BALANCED,
+        )
+        resolved = self._wait(
+            "the alert to resolve",
+            ALERT_SECONDS,
+            lambda: find_alert(
+                self.observer.alerts(), "resolve", sabotage.window, alert["dedup_key"]
+            ),
+        )
+        self.out.print(f"  [green]RESOLVED[/] {resolved['payload']['summary']}")
+
+    # --- finale ---------------------------------------------------------------------------------
+
+    def _settled(self, closing: datetime) -> bool:
+        """Every topic has a window that closed after the last record, and all are decided."""
+        for topic in TOPICS:
+            windows = self.observer.windows(topic)
+            if not windows or windows[-1].window.closed_time < closing:
+                return False
+            due = [
+                s
+                for s in windows
+                if s.window.record_count and from_iso(s.window.opened_at) < closing
+            ]
+            if not all(s.decided for s in due):
+                return False
+        return True
+
+    def _judge(self, seen: Seen) -> None:
+        if seen.window.topic == AUDIT:
+            self._require(seen, WindowState.UNAUDITED)  # nobody audits the auditors
+        elif seen.state is WindowState.UNAUDITED:
+            silent = self.observer.incarnations_unaudited(seen.window)
+            if silent != {self.killed_incarnation}:
+                raise DemoError(f"{seen.row}: unaudited records of {silent}, not of the killed one")
+        else:
+            self._require(seen, WindowState.BALANCED)
+
+    # --- helpers --------------------------------------------------------------------------------
+
+    def _seen(self, window: Window) -> Seen:
+        found = self.observer.windows(window.topic)
+        self.observer.forget(window)
+        return next(s for s in found if s.window.sequence == window.sequence)
+
+    def _require(self, seen: Seen, state: WindowState) -> None:
+        if seen.state is not state:
+            raise DemoError(
+                f"{seen.window.topic} {seen.window.window} is {seen.state}, not {state}: "
+                f"penstock window show {seen.window.topic} {seen.window.window}"
+            )
+
+    def _alive(self) -> None:
+        for name in self.crew.fallen():
+            raise DemoError(f"producer {name} ended: {self.crew.last_words(name)}")
+
+    def _wait(self, what: str, seconds: float, look: Callable[[], T | None]) -> T:
+        deadline = self.clock.monotonic() + seconds
+        with self.out.status(f"waiting for {what}"):
+            while not (found := look()):
+                if self.clock.monotonic() > deadline:
+                    raise DemoError(f"waited {seconds:.0f} s in vain for {what}")
+                self.clock.sleep(POLL_SECONDS)
+        return found
+
+    def _title(self, text: str) -> None:
+        self.out.rule(f"[bold]{text}", align="left")
+
+    def _say(self, text: str) -> None:
+        self.out.print(f"  {self.clock.now():%H:%M:%S} {text}", highlight=False)
+
+
+def run_command(settings: Settings, arguments: list[str]) -> int:
+    """The user's own ``penstock``, as a user would type it; its exit code."""
+    binary = Path(sys.executable).with_name("penstock")
+    return subprocess.run([str(binary), *arguments], cwd=settings.project, check=False).returncode
