@@ -235,6 +235,38 @@ def test_late_windows_are_parted_by_the_brokers_own_stamps(world):
     assert [spans(window)[0] for window in freeze()] == [(0, 24), (24, 48), (48, 80)]
 
 
+def test_a_brokers_clock_that_is_ahead_stops_nothing(world):
+    cluster, clock, _store, freeze = world
+    cluster.topics["t"].broker_stamps = True
+    put(cluster, 0, 4, ms=2**42)
+    clock.advance(60)
+    assert spans(freeze()[0])[0] == (0, 4)
+    put(cluster, 0, 3, ms=2**42)
+    clock.advance(120)
+    assert [spans(window)[0] for window in freeze()] == [(4, 4), (4, 7)]
+
+
+def test_whoever_loses_a_place_reads_the_chain_again(world):
+    cluster, clock, store, freeze = world
+    put(cluster, 0, 5)
+    clock.advance(180)
+
+    class Overtaken(WindowStore):
+        """Between this freezer's reading and its writing another one freezes it all."""
+
+        def publish(self, window):
+            if not frozen:
+                frozen.extend(freeze())
+                put(cluster, 0, 2)
+                clock.advance(60)
+            return super().publish(window)
+
+    frozen: list = []
+    late = freeze_due(cluster, Overtaken(store._archive), SPEC, clock, start=EPOCH)
+    assert [window.sequence for window in frozen] == [0, 1, 2]
+    assert [(window.sequence, spans(window)[0]) for window in late] == [(3, (5, 7))]
+
+
 def test_nothing_behind_an_open_transaction_is_frozen(world):
     cluster, clock, _store, freeze = world
     put(cluster, 0, 10)

@@ -328,6 +328,8 @@ def test_a_digest_needs_the_tail_of_the_window_before():
     producers = producers_of("orders", [WHOLE])
     assert claimed_since(WINDOW, producers) == {0: 8}
     assert tails(WINDOW, producers) == (OffsetRange(0, 8, 10),)
+    across = producers_of("orders", [event(A, 1, account((0, 8, 25, 1)))])
+    assert tails(WINDOW, across) == (), "judged where it ends"
     without = judged(records(*[r for r in OWN if r[0] >= 10]), [WHOLE])
     assert without.detail["digests_unjudged"] == 1
     assert judged(records(*OWN), [WHOLE]).detail["digests_judged"] == 1

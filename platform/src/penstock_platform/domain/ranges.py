@@ -99,7 +99,7 @@ def subtract(a: Iterable[OffsetRange], b: Iterable[OffsetRange]) -> tuple[Offset
         while k < len(taken) and taken[k].partition == r.partition and taken[k].start < r.end:
             if taken[k].start > start:
                 rest.append(OffsetRange(r.partition, start, taken[k].start))
-            start = max(start, taken[k].end)
+            start = taken[k].end
             k += 1
         if start < r.end:
             rest.append(OffsetRange(r.partition, start, r.end))
