@@ -28,7 +28,7 @@ PAGES = (
     ("its checks, failed and healed", "/assets/lake/bronze/flights?view=checks"),
     ("the books of flights", "/assets/books/flights?view=partitions"),
     ("a topic", "/assets/{cluster}/topic/flights?view=events"),
-    ("departures, a mart", "/assets/lake/marts/departures"),
+    ("departures, a mart", "/assets/lake/marts/departure_delay"),
     ("what retention deletes, and holds", "/assets/retention/flights?view=events"),
 )
 

@@ -251,6 +251,7 @@ def rerun(ctx: click.Context, topic: str, window: str, timeout: float) -> None:
         WINDOW_TAG: found.window,
         WINDOW_ID_TAG: found.window_id,
         "penstock/rerun": getpass.getuser(),
+        "dagster/priority": "20",  # a person waits
     }
     run_id = api.launch(landing_job(topic), tags)
     out = console()

@@ -37,9 +37,9 @@ from penstock_platform.resources.connections import Connections
 from penstock_platform.settings import Settings
 
 INTERVAL_SECONDS = 5
-# Per check: how many of its newest evaluations are looked at each time. Several windows are judged
-# at once, so this is windows times looks, with room for a pause of the sensor.
-EVALUATIONS_MAX = 200
+# Per check: how many of its newest evaluations are looked at after a long pause of the sensor.
+EVALUATIONS_MAX = 1000
+PAGE_ROWS = 40
 RUNS_MAX = 200
 # An evaluation's row keeps its place from when it was planned; its time is when it was judged.
 # Events of other processes may be a little late: look back a little, and recognise what was seen.
@@ -52,10 +52,15 @@ JUDGED = frozenset(
 
 @dataclass(slots=True)
 class AlertCursor:
-    """What the sensor remembers. ``outbox``: alerts with the channels that still owe them."""
+    """What the sensor remembers.
+
+    ``rows``: per check its newest row's id and status, and whether rows are planned and not judged.
+    ``outbox``: alerts with the channels that still owe them.
+    """
 
     evaluated_until: float | None = None
     seen: dict[str, float] = field(default_factory=dict)
+    rows: dict[str, list[Any]] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     incidents: Incidents = field(default_factory=Incidents)
     outbox: list[dict[str, Any]] = field(default_factory=list)
@@ -65,6 +70,7 @@ class AlertCursor:
             {
                 "evaluated_until": self.evaluated_until,
                 "seen": self.seen,
+                "rows": self.rows,
                 "runs": self.runs,
                 "incidents": json.loads(self.incidents.to_text()),
                 "outbox": self.outbox,
@@ -79,6 +85,7 @@ class AlertCursor:
         return cls(
             evaluated_until=raw["evaluated_until"],
             seen=raw["seen"],
+            rows=raw["rows"],
             runs=raw["runs"],
             incidents=Incidents.from_text(json.dumps(raw["incidents"])),
             outbox=raw["outbox"],
@@ -160,28 +167,59 @@ def collect(
 def new_evaluations(
     instance: dg.DagsterInstance, keys: Iterable[dg.AssetCheckKey], cursor: AlertCursor
 ) -> list[Evaluation]:
-    """Judged since the last look, oldest first. The first look takes all that there is."""
+    """Judged since the last look, oldest first. The first look takes all that there is.
+
+    Most looks find nothing: one query tells which checks have a newer row than last time. A row
+    keeps its place from when it was planned, so checks with a planned row are read every time.
+    """
+    keys = list(keys)
     horizon = (cursor.evaluated_until or 0.0) - OVERLAP_SECONDS
-    found: list[Evaluation] = []
-    for key in keys:
-        rows = instance.event_log_storage.get_asset_check_execution_history(
-            key, limit=EVALUATIONS_MAX, status=set(JUDGED)
-        )
-        found += [e for row in rows if (e := _evaluation(key, row)) is not None]
-    fresh = [e for e in found if e.at > horizon and e.identity not in cursor.seen]
+    newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    fresh: list[Evaluation] = []
+    rows_of: dict[str, list[Any]] = {}
+    for key, latest in newest.items():
+        name = key.to_user_string()
+        place = [latest.id, latest.status.value]
+        known = cursor.rows.get(name)
+        if known is not None and known[:2] == place and not known[2]:
+            rows_of[name] = known
+            continue
+        rows = _rows_since(instance, key, horizon)
+        found = [e for row in rows if (e := _evaluation(key, row)) is not None]
+        fresh += [e for e in found if e.at > horizon and e.identity not in cursor.seen]
+        planned = any(row.status is AssetCheckExecutionRecordStatus.PLANNED for row in rows)
+        rows_of[name] = [*place, planned]
+    cursor.rows = rows_of
     fresh.sort(key=lambda e: e.at)
     if fresh:
         cursor.evaluated_until = max(fresh[-1].at, cursor.evaluated_until or 0.0)
-    newest = (cursor.evaluated_until or 0.0) - OVERLAP_SECONDS
+    until = (cursor.evaluated_until or 0.0) - OVERLAP_SECONDS
     cursor.seen = {
-        **{k: at for k, at in cursor.seen.items() if at > newest},
-        **{e.identity: e.at for e in fresh if e.at > newest},
+        **{k: at for k, at in cursor.seen.items() if at > until},
+        **{e.identity: e.at for e in fresh if e.at > until},
     }
     return fresh
 
 
+def _rows_since(
+    instance: dg.DagsterInstance, key: dg.AssetCheckKey, horizon: float
+) -> list[AssetCheckExecutionRecord]:
+    """The check's newest rows, back to the first page that holds none judged after the horizon."""
+    rows: list[AssetCheckExecutionRecord] = []
+    while len(rows) < EVALUATIONS_MAX:
+        page = instance.event_log_storage.get_asset_check_execution_history(
+            key, limit=PAGE_ROWS, cursor=rows[-1].id if rows else None
+        )
+        rows += page
+        judged = [row for row in page if row.status in JUDGED and row.event is not None]
+        old = all(row.event.timestamp <= horizon for row in judged if row.event is not None)
+        if len(page) < PAGE_ROWS or (judged and old):
+            break
+    return rows
+
+
 def _evaluation(key: dg.AssetCheckKey, row: AssetCheckExecutionRecord) -> Evaluation | None:
-    if row.event is None or row.event.dagster_event is None:
+    if row.status not in JUDGED or row.event is None or row.event.dagster_event is None:
         return None
     data = row.event.dagster_event.event_specific_data
     if not isinstance(data, dg.AssetCheckEvaluation):

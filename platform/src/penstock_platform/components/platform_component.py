@@ -38,7 +38,7 @@ from penstock_platform.components.sensors import (
 from penstock_platform.components.settle import build_settle_job
 from penstock_platform.components.topic import TopicComponent
 from penstock_platform.domain.topics import TopicError, refuse_collisions
-from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.connections import Connections, connections_of
 from penstock_platform.settings import Settings
 
 TOPICS_JOB = "topics"
@@ -93,8 +93,12 @@ _ATTRIBUTES = declarations.attributes_model("PlatformAttributes", PlatformSpec)
 
 @dg.resource(description="Connections to the services of this home, opened when first used.")
 def penstock_resource(_context: dg.InitResourceContext) -> Connections:
-    """The resource ``penstock``; tests put another object in its place."""
-    return Connections(Settings.load())
+    """The resource ``penstock``; tests put another object in its place.
+
+    One object a process and set of settings: a sensor looks every few seconds, and opening a
+    client of S3 costs more than asking it.
+    """
+    return connections_of(Settings.load())
 
 
 class PlatformComponent(dg.Component):

@@ -6,7 +6,7 @@ another object with the same attributes in its place.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from penstock_platform.domain.archive_keys import window_key
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from penstock_platform.resources.lake import Lake
     from penstock_platform.resources.spark import SparkConnect
     from penstock_platform.resources.windows import WindowStore
+
+
+@lru_cache(maxsize=8)
+def _opened(text: str) -> Connections:
+    return Connections(Settings.model_validate_json(text))
+
+
+def connections_of(settings: Settings) -> Connections:
+    """The connections of these settings, opened once a process. Safe to share between threads."""
+    return _opened(settings.model_dump_json())
 
 
 class Connections:
