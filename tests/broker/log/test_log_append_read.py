@@ -99,6 +99,36 @@ def test_rolls_by_size_and_reads_across_segments(bench: Bench) -> None:
     assert log.read(0, 1 << 20).size == log.size_bytes
 
 
+def test_the_index_is_sparse(bench: Bench) -> None:
+    """One entry about every index.interval.bytes, whatever the size of the batches."""
+    bench.overrides = {"index.interval.bytes": "1000"}
+    log = bench.open()
+    for _ in range(200):
+        bench.append(log, "x" * 30)
+    entries = len(log.segments[0].offset_index)
+    assert log.size_bytes / 1200 <= entries <= log.size_bytes / 1000
+
+
+def test_rolls_when_its_index_is_full(bench: Bench) -> None:
+    bench.overrides = {"index.interval.bytes": "100", "segment.index.bytes": "24"}
+    log = bench.open()
+    for number in range(30):
+        bench.append(log, f"value {number}")
+    assert all(len(segment.offset_index) <= 3 for segment in log.segments)
+    assert len(log.segments) > 2
+    assert len(read_all(log)) == 30
+
+
+def test_rolls_before_offsets_outgrow_the_index(bench: Bench) -> None:
+    """Entries are relative to the segment's base offset, in 32 bits."""
+    log = bench.open()
+    for _ in range(3):
+        batch = bench.batch(["x"])
+        batch.last_offset_delta = 2**30
+        log.append([batch], 0)
+    assert [segment.base_offset for segment in log.segments] == [0, 2**30 + 1, 2**31 + 2]
+
+
 def test_rolls_by_time_since_the_first_append(bench: Bench) -> None:
     bench.overrides = {"segment.ms": "1000"}
     log = bench.open()

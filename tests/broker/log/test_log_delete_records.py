@@ -44,6 +44,7 @@ def test_deleting_everything_leaves_an_empty_log_that_goes_on(bench: Bench) -> N
     assert log.delete_records(2) == 2
     assert log.size_bytes == 0
     assert log.read(2, 100).size == 0
+    assert not log.flush_is_due(bench.clock.now_ms()), "there is nothing to sync"
     assert bench.append(log, "c").base_offset == 2
     assert values_of(read_all(log)) == ["c"]
 
@@ -103,6 +104,9 @@ def test_epochs_of_deleted_offsets_go(bench: Bench) -> None:
     log.delete_records(2)
     assert log.epochs.entries() == [(2, 2), (3, 3)]
     assert log.epoch_of(2) == 2
+    bench.append(log, "x", epoch=3)
+    log.delete_records(4)
+    assert log.epochs.entries() == [(3, 4)]
 
 
 def test_files_that_cannot_be_deleted_take_the_log_offline(bench: Bench) -> None:

@@ -152,6 +152,7 @@ def test_everything_is_there_after_a_clean_restart(broker: Broker) -> None:
     for partition in range(3):
         broker.append("t", partition, f"p{partition}")
     broker.restart()
+    assert not broker.files.exists(DATA_DIR / "clean-shutdown"), "a kill from here on is seen"
     assert broker.metadata.cluster_id == cluster_id
     assert broker.metadata.topic("t") == topic
     assert [broker.values("t", partition) for partition in range(3)] == [["p0"], ["p1"], ["p2"]]
@@ -518,9 +519,12 @@ def test_listeners_hear_of_appends_and_removals(broker: Broker) -> None:
     broker.replicas.advance_listeners.append(lambda p, size: heard.append((p.topic, size)))
     broker.replicas.removal_listeners.append(gone.append)
     broker.replicas.create_topic("t", 1, {})
-    broker.append("t", 0, "a")
-    assert heard == [("t", broker.replicas.partition("t", 0).size_bytes)]
     partition = broker.replicas.partition("t", 0)
+    for _ in range(2):  # the second is a repetition
+        record = NewRecord(None, b"a", broker.clock.now_ms())
+        data = build_batch([record], producer_id=1, producer_epoch=0, base_sequence=0)
+        partition.append(memoryview(data))
+    assert heard == [("t", partition.size_bytes)]
     broker.replicas.delete_topic("t")
     assert gone == [partition]
 

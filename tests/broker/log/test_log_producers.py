@@ -179,6 +179,9 @@ def test_a_snapshot_of_a_lost_future_is_not_used(bench: Bench) -> None:
     bench.files.put(second, bytes(damaged))
     log = bench.reopen_after_kill(log)
     assert log.log_end_offset == 1
+    entry = log.producers.get(5)
+    assert entry is not None
+    assert [batch.base_sequence for batch in entry.batches] == [0]
     again = send(bench, log, 1)
     assert (again.duplicate, again.base_offset) == (False, 1)
 

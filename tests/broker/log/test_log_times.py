@@ -51,6 +51,8 @@ def test_an_answer_at_or_past_the_limit_is_none(bench: Bench) -> None:
     assert log.offset_for_timestamp(150, 1) is None
     found = log.offset_for_timestamp(150, 2)
     assert found is not None and found.offset == 1
+    bench.append(log, "c", "d", timestamps=[200, 300])
+    assert log.offset_for_timestamp(250, 3) is None
 
 
 def test_deleted_records_do_not_answer(bench: Bench) -> None:

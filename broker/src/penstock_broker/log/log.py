@@ -128,7 +128,6 @@ class Log:
             clean=clean,
             now_ms=clock.now_ms(),
         )
-        epochs.truncate_to(recovered.end_offset)
         log = cls(
             place,
             config,

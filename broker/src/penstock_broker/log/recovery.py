@@ -322,7 +322,7 @@ def _rebuild_producers(place: LogPlace, found: Recovered, *, up_to: int, now_ms:
 
 
 def _batches(found: Recovered, start: int, up_to: int) -> Iterator[ScannedBatch]:
-    """The batches from offset ``start`` up to ``up_to``."""
+    """The batches from offset ``start``, where one begins, up to ``up_to``."""
     segments = found.segments
     for number, segment in enumerate(segments):
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else up_to
@@ -334,5 +334,4 @@ def _batches(found: Recovered, start: int, up_to: int) -> Iterator[ScannedBatch]
         for batch in segment.batches(located[0]):
             if batch.base_offset >= up_to:
                 return
-            if batch.base_offset >= start:
-                yield batch
+            yield batch
