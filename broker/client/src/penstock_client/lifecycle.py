@@ -20,7 +20,6 @@ import multiprocessing
 import multiprocessing.util
 import os
 import signal
-import sys
 import weakref
 from types import FrameType
 from typing import NoReturn, Protocol
@@ -67,7 +66,9 @@ def exit_on_sigterm() -> None:
 
 
 def _exit(signum: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + signum)
+    # Not sys.exit(): its exception reaches a delivery callback's caller, in C, without an instance,
+    # and confluent-kafka 2.16.1 then raises SystemError in its place.
+    raise SystemExit(128 + signum)
 
 
 def _after_fork_in_child() -> None:
