@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from confluent_kafka import Producer
 
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.resources import kafka as kafka_module
+from penstock_platform.resources.batches import unread_offsets
 from penstock_platform.resources.kafka import ClusterError, KafkaCluster, UnknownTopicError
 from penstock_platform.settings import KafkaSettings, Settings
 
+FOREIGN_KAFKA = "PENSTOCK_TEST_KAFKA"
 pytestmark = pytest.mark.services
 
 
@@ -125,3 +128,41 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
     settings = Settings(home=Path("home"), kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"))
     with pytest.raises(ClusterError, match=r"127\.0\.0\.1:1: cannot describe the cluster"):
         KafkaCluster(settings).cluster_id()
+
+
+def test_no_offset_is_rightly_unread_where_there_are_no_transactions(cluster_settings, topic):
+    doubtful = [OffsetRange(0, 3, 9), OffsetRange(1, 0, 20), OffsetRange(2, 0, 0)]
+    assert unread_offsets(cluster_settings, topic, doubtful) == ()
+    assert unread_offsets(cluster_settings, topic, []) == ()
+    with pytest.raises(ClusterError, match="cannot be fetched"):
+        unread_offsets(cluster_settings, topic, [OffsetRange(0, 40, 41)])
+    with pytest.raises(ClusterError, match="cannot read the batches of topic nowhere"):
+        unread_offsets(cluster_settings, "nowhere", [OffsetRange(0, 0, 1)])
+
+
+@pytest.mark.skipif(
+    FOREIGN_KAFKA not in os.environ, reason="our broker has no transactions: run against Apache's"
+)
+def test_markers_and_aborted_transactions_are_rightly_unread(kafka, cluster_settings, topic):
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster_settings.bootstrap_servers,
+            "transactional.id": f"tx-{topic}",
+        }
+    )
+    producer.init_transactions()
+    for n in range(4):
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.produce(topic, b"t", partition=2)
+        producer.flush()
+        (producer.commit_transaction if n % 2 else producer.abort_transaction)()
+    whole = OffsetRange(2, 0, kafka.offsets(topic)[2].last_stable)
+    unread = unread_offsets(cluster_settings, topic, [whole])
+    given = {m.offset() for m in kafka.read_range(topic, [whole])}
+    assert {o for r in unread for o in range(r.start, r.end)} == set(range(16)) - given
+    assert given == {4, 5, 6, 12, 13, 14}
+    # asked in the middle of an aborted transaction
+    assert unread_offsets(cluster_settings, topic, [OffsetRange(2, 9, 10)]) == (
+        OffsetRange(2, 9, 10),
+    )
