@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("logs", "Show or follow the log of a service."),
     "init": ("init", "Make a project of your own: topics, contracts, a mart, a test."),
     "produce": ("produce", "Send the rows of a file to a topic, every one accounted for."),
+    "topic": ("topic", "List and describe topics: the cluster's, and what is declared."),
     "window": ("window", "List, show, re-run and accept the windows of a topic."),
     "audit": ("audit", "Say of every window whether its books balance (exit code 3 if not)."),
     "alert": ("alert", "List alerts, and try whether they get through."),
