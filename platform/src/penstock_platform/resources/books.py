@@ -9,12 +9,13 @@ Run again at any time: a proof only reads, and its book supersedes the one befor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 
 from penstock_platform.domain.books import Book, Equation, EquationResult, WindowState
 from penstock_platform.domain.claims import StoredRecords
 from penstock_platform.domain.clock import to_iso
-from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.ranges import OffsetRange, intersect
 from penstock_platform.domain.reconcile import (
     LogView,
     parsed_plus_quarantined_equals_landed,
@@ -51,7 +52,7 @@ class Bookkeeper:
         landed = self._penstock.lake.offsets(table, window.window_id, snapshot_id)
         result = stored_equals_landed(window, landed)
         if not result.balanced:
-            result = stored_equals_landed(window, landed, self._log_view(window, spec))
+            result = stored_equals_landed(window, landed, self._log_view(spec, result))
         return result, snapshot_id
 
     def judge_parsed(self, window: Window, spec: TopicSpec) -> EquationResult:
@@ -120,14 +121,18 @@ class Bookkeeper:
         with self._penstock.spark.tagged(f"penstock/books/{windows[-1].window_id}", "") as spark:
             return stored_records(spark, windows, wanted)
 
-    def _log_view(self, window: Window, spec: TopicSpec) -> LogView:
-        try:
+    def _log_view(self, spec: TopicSpec, result: EquationResult) -> LogView:
+        """What the log says of the offsets that were not found. The verdict does not wait for the
+        broker: without its answer they stay unexplained."""
+        doubtful = [r for f in result.findings if f.kind == "missing" for r in f.ranges]
+        log_starts: dict[int, int] = {}
+        legal: tuple[OffsetRange, ...] = ()
+        with suppress(ClusterError):
             offsets = self._penstock.kafka.offsets(spec.name)
-        except ClusterError:  # the verdict does not wait for the broker: holes stay unexplained
-            return LogView(compacted=spec.compacted)
-        return LogView(
-            log_starts={p: o.log_start for p, o in offsets.items()}, compacted=spec.compacted
-        )
+            log_starts = {p: o.log_start for p, o in offsets.items()}
+            held = [OffsetRange(p, o.log_start, o.last_stable) for p, o in offsets.items()]
+            legal = self._penstock.kafka.unread_offsets(spec.name, intersect(doubtful, held))
+        return LogView(log_starts=log_starts, legal_holes=legal, compacted=spec.compacted)
 
 
 def result_of(book: Book, equation: Equation) -> EquationResult:

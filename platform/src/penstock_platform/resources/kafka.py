@@ -86,6 +86,7 @@ class KafkaCluster:
     """Connects on first use; safe to share between threads."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self._settings = settings
         self._bootstrap_servers = settings.bootstrap_servers
         self._properties: dict[str, Any] = {
             "bootstrap.servers": settings.bootstrap_servers,
@@ -290,6 +291,14 @@ class KafkaCluster:
             yield from self._drain(consumer, topic, open_ranges)
         finally:
             consumer.close()
+
+    def unread_offsets(
+        self, topic: str, doubtful: Sequence[OffsetRange]
+    ) -> tuple[OffsetRange, ...]:
+        """Of these offsets, those that a consumer is rightly not given (``batches``)."""
+        from penstock_platform.resources.batches import unread_offsets  # noqa: PLC0415
+
+        return unread_offsets(self._settings, topic, doubtful)
 
     # --- inside -------------------------------------------------------------------------------
 
