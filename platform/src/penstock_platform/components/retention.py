@@ -5,6 +5,7 @@ due window proven again in this run) and applies it through DeleteRecords. Bronz
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -18,6 +19,7 @@ from penstock_platform.domain.retention import (
     WindowStanding,
     plan_sweep,
 )
+from penstock_platform.domain.topics import bronze_table
 from penstock_platform.domain.windows import Window
 from penstock_platform.resources.books import Bookkeeper
 from penstock_platform.resources.connections import Connections
@@ -111,10 +113,25 @@ def explain(penstock: Connections, plan: TopicPlan) -> tuple[SweepPlan, list[Win
     )
     now = penstock.clock.now()
     # Which are due does not depend on proof: prove those alone.
-    ages = plan_sweep(now, [WindowStanding(w) for w in windows], policy, starts)
+    sizes = {w.sequence: size_of(penstock, plan, w) for w in windows}
+    unproven = [WindowStanding(w, size_bytes=sizes[w.sequence]) for w in windows]
+    ages = plan_sweep(now, unproven, policy, starts)
     due = {d.sequence for d in ages.decisions if d.action is SweepAction.HOLD}
-    standings = [standing(penstock, plan, w, proving=w.sequence in due) for w in windows]
+    standings = [
+        replace(
+            standing(penstock, plan, w, proving=w.sequence in due), size_bytes=sizes[w.sequence]
+        )
+        for w in windows
+    ]
     return plan_sweep(now, standings, policy, starts), windows
+
+
+def size_of(penstock: Connections, plan: TopicPlan, window: Window) -> int:
+    """Bytes of the window's records, by its newest receipt; asked only where size is limited."""
+    if plan.spec.retention.max_bytes is None:
+        return 0
+    receipts = penstock.windows.receipts(window.ref, bronze_table(plan.name), window.sequence)
+    return receipts[-1].size_bytes if receipts else 0
 
 
 def first_in_log(penstock: Connections, ref: Any, starts: dict[int, int]) -> int:
