@@ -45,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     chosen = random.SystemRandom().sample(range(rows.num_rows), options.remove + options.duplicate)
     removed, doubled = chosen[: options.remove], chosen[options.remove :]
-    kept = pc.invert(pc.is_in(pa.array(range(rows.num_rows)), value_set=pa.array(removed)))
-    damaged = pa.concat_tables([rows.filter(kept), rows.take(doubled)])
+    removed_set = pa.array(removed, pa.int64())
+    kept = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=removed_set))
+    damaged = pa.concat_tables([rows.filter(kept), rows.take(pa.array(doubled, pa.int64()))])
     table.overwrite(damaged, overwrite_filter=mine)
     report = {"removed": _coordinates(rows, removed), "duplicated": _coordinates(rows, doubled)}
     options.report.write_text(json.dumps(report))
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _coordinates(rows: Any, indexes: list[int]) -> list[list[int]]:
     """[partition, offset] of each row, sorted."""
-    taken = rows.select(["partition", "offset"]).take(indexes)
+    taken = rows.select(["partition", "offset"]).take(pa.array(indexes, pa.int64()))
     pairs = zip(taken["partition"].to_pylist(), taken["offset"].to_pylist(), strict=True)
     return sorted([partition, offset] for partition, offset in pairs)
 

@@ -197,7 +197,7 @@ class Stage:
             ALERT_SECONDS,
             lambda: find_alert(self.observer.alerts(), "trigger", sabotage.window),
         )
-        self.out.print(f"  [red]ALERT[/] {alert['payload']['summary']}")
+        self.out.print(f"  [red]ALERT[/] {alert['payload']['summary']}", soft_wrap=True)
         details = alert["payload"]["custom_details"]
         for key, truth in (("missing", sabotage.removed), ("duplicates", sabotage.duplicated)):
             named = coordinates(details.get(key, []))
@@ -226,7 +226,7 @@ class Stage:
                 self.observer.alerts(), "resolve", sabotage.window, alert["dedup_key"]
             ),
         )
-        self.out.print(f"  [green]RESOLVED[/] {resolved['payload']['summary']}")
+        self.out.print(f"  [green]RESOLVED[/] {resolved['payload']['summary']}", soft_wrap=True)
 
     # --- finale ---------------------------------------------------------------------------------
 
@@ -286,7 +286,7 @@ class Stage:
         self.out.rule(f"[bold]{text}", align="left")
 
     def _say(self, text: str) -> None:
-        self.out.print(f"  {self.clock.now():%H:%M:%S} {text}", highlight=False)
+        self.out.print(f"  {self.clock.now():%H:%M:%S} {text}", highlight=False, soft_wrap=True)
 
 
 def run_command(settings: Settings, arguments: list[str]) -> int:
