@@ -43,16 +43,15 @@ from penstock_client.ranges import Ranges, gaps, merge, ranges_of, total
 # and whoever checks it needs no more than this of the window before.
 CLAIM_RECORDS = 8192
 DRAIN_CHUNK = 8192
+DRAIN_ACKS = 4096
 SEQUENCES_UNFOLDED = 65_536
 SAMPLES_MAX = 2048
 SEQUENCES_MAX = 2**62
 
 ABANDONED = "_ABANDONED"
 
-# lane, sequence, digest, bytes of key and value, partition, offset
-Ack = tuple["Lane", int, int, int, int, int]
-# lane, sequence, error's name
-Failure = tuple["Lane", int, str]
+# sequence, digest, bytes of key and value, partition, offset
+Ack = tuple[int, int, int, int, int]
 
 
 class DeliveryError(Protocol):
@@ -75,8 +74,10 @@ class DeliveredMessage(Protocol):
 class Lane:
     """One topic's part of the ledger."""
 
-    def __init__(self, topic: str, acks: list[Ack], failures: list[Failure]) -> None:
+    def __init__(self, topic: str, ask_for_drain: Callable[[], None]) -> None:
         self.topic = topic
+        self.acks: list[Ack] = []
+        self._outcomes: list[tuple[int, str]] = []  # failed: sequence, error's name
         # An iterator over a range: next() is atomic, and what it has left can be asked.
         self._remaining = iter(range(SEQUENCES_MAX))
         self.take_sequence: Callable[[], int] = self._remaining.__next__
@@ -85,7 +86,7 @@ class Lane:
         # records, until there are many.
         self.samples: list[tuple[int, float]] = []
         self.sample_mask = 0
-        self.delivered = self._make_delivered(acks.append, failures.append)
+        self.delivered = self._make_delivered(ask_for_drain)
         self.sequences: list[int] = []  # acknowledged, not yet folded into ranges
         self.failures: list[tuple[int, str]] = []
         self._acknowledged: Ranges = []
@@ -94,19 +95,21 @@ class Lane:
         self._claims: list[Claim] = []
         self._records = 0
         self._size = 0
+        self._drained = 0
 
     def _make_delivered(
-        self, append: Callable[[Ack], None], fail: Callable[[Failure], None]
+        self, ask_for_drain: Callable[[], None]
     ) -> Callable[[int, DeliveryError | None, DeliveredMessage], None]:
         """The delivery callback; bound to a record's sequence, it is what librdkafka calls."""
         xxh64, pack_long = xxhash.xxh64_intdigest, DIGEST_LONG.pack
-        samples = self.samples
+        samples, acks, fail = self.samples, self.acks, self._outcomes.append
+        append = acks.append
 
         def delivered(
             sequence: int, error: DeliveryError | None, message: DeliveredMessage
         ) -> None:
             if error is not None:
-                fail((self, sequence, error.name()))
+                fail((sequence, error.name()))
                 return
             key, value, offset = message.key(), message.value(), message.offset() or 0
             # record_digest, flat: a call would cost as much as a hash.
@@ -122,9 +125,12 @@ class Lane:
             else:
                 digest = xxh64(value, xxh64(DIGEST_FALSE, digest))
                 size += len(value)
-            append((self, sequence, digest, size, message.partition() or 0, offset))
+            # Numbers only: the garbage collector soon stops looking at such tuples.
+            append((sequence, digest, size, message.partition() or 0, offset))
             if not offset & self.sample_mask:
                 samples.append((message.timestamp()[1], message.latency() or 0.0))
+                if len(acks) > DRAIN_ACKS:
+                    ask_for_drain()
 
         return delivered
 
@@ -165,6 +171,46 @@ class Lane:
             else:
                 self._claims.append(claim)
         self._open[partition] = Claim(partition, start, end, digest % DIGEST_MODULUS)
+
+    @property
+    def in_flight(self) -> int:
+        """Records that were sent and have no outcome yet; any thread may ask."""
+        outcomes = self._drained + len(self.acks) + len(self._outcomes)
+        return max(0, self.issued - len(self.returned) - outcomes)
+
+    def drain(self) -> None:
+        """Account what the delivery path has put down. Owner only."""
+        count = len(self.acks)
+        for start in range(0, count, DRAIN_CHUNK):
+            self._account(self.acks[start : min(start + DRAIN_CHUNK, count)])
+        del self.acks[:count]  # appends meanwhile are behind these
+        outcomes = self._outcomes[:]
+        self.failures += outcomes
+        del self._outcomes[: len(outcomes)]
+        self._drained += count + len(outcomes)
+        if len(self.sequences) > SEQUENCES_UNFOLDED:
+            self.fold()
+        if len(self.samples) > 2 * SAMPLES_MAX:
+            self.sample_mask = self.sample_mask * 2 + 1
+            del self.samples[::2]
+
+    def _account(self, acks: list[Ack]) -> None:
+        """One pass over acknowledgements, as stretches of consecutive offsets of a partition."""
+        append = self.sequences.append
+        partition = start = end = -1
+        digests = sizes = 0
+        for sequence, digest, size, number, offset in acks:
+            if offset != end or number != partition:
+                if end > start:
+                    self.extend(partition, start, end, digest=digests, size=sizes)
+                partition, start = number, offset
+                digests = sizes = 0
+            append(sequence)
+            end = offset + 1
+            digests += digest
+            sizes += size
+        if end > start:
+            self.extend(partition, start, end, digest=digests, size=sizes)
 
     def fold(self) -> None:
         """Turn the acknowledged sequences from one number each into ranges."""
@@ -218,59 +264,25 @@ class Lane:
 
 
 class Ledger:
-    """All lanes of one incarnation, and what the delivery path has put down for them."""
+    """All lanes of one incarnation. ``ask_for_drain`` is called, in any thread, when there is much
+    to account."""
 
-    def __init__(self) -> None:
+    def __init__(self, ask_for_drain: Callable[[], None] = lambda: None) -> None:
+        self._ask_for_drain = ask_for_drain
         self.lanes: dict[str, Lane] = {}
-        self.acks: list[Ack] = []
-        self._failures: list[Failure] = []
-        self._drained = 0
 
     @property
     def in_flight(self) -> int:
         """Records that were sent and have no outcome yet; any thread may ask."""
-        issued = sum(lane.issued - len(lane.returned) for lane in self.lanes.copy().values())
-        return max(0, issued - self._drained - len(self.acks) - len(self._failures))
+        return sum(lane.in_flight for lane in self.lanes.copy().values())
 
     def lane(self, topic: str) -> Lane:
-        return self.lanes.setdefault(topic, Lane(topic, self.acks, self._failures))
+        return self.lanes.setdefault(topic, Lane(topic, self._ask_for_drain))
 
     def drain(self) -> None:
         """Account what the delivery path has put down. Owner only."""
-        count = len(self.acks)
-        for start in range(0, count, DRAIN_CHUNK):
-            self._account(self.acks[start : min(start + DRAIN_CHUNK, count)])
-        del self.acks[:count]  # appends meanwhile are behind these
-        failures = self._failures[:]
-        for lane, sequence, name in failures:
-            lane.failures.append((sequence, name))
-        del self._failures[: len(failures)]
-        self._drained += count + len(failures)
         for lane in self.lanes.copy().values():
-            if len(lane.sequences) > SEQUENCES_UNFOLDED:
-                lane.fold()
-            if len(lane.samples) > 2 * SAMPLES_MAX:
-                lane.sample_mask = lane.sample_mask * 2 + 1
-                del lane.samples[::2]
-
-    def _account(self, acks: list[Ack]) -> None:
-        """One pass over acknowledgements, as stretches of consecutive offsets of a partition."""
-        lane: Lane | None = None
-        partition = start = end = -1
-        digests = sizes = 0
-        for owner, sequence, digest, size, number, offset in acks:
-            if offset != end or number != partition or owner is not lane:
-                if lane is not None:
-                    lane.extend(partition, start, end, digest=digests, size=sizes)
-                lane, partition, start = owner, number, offset
-                digests = sizes = 0
-                append = owner.sequences.append
-            append(sequence)
-            end = offset + 1
-            digests += digest
-            sizes += size
-        if lane is not None:
-            lane.extend(partition, start, end, digest=digests, size=sizes)
+            lane.drain()
 
     def take(self, *, final: bool = False) -> list[TopicAccount]:
         """Drain, and return every topic's account since the last call. Owner only."""

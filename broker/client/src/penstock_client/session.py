@@ -48,7 +48,6 @@ EVENT_WAIT_SECONDS = 5.0
 # An application that flushes after every record does not get an event for every record.
 FLUSH_EVENTS_APART_SECONDS = 0.1
 RETRY_SECONDS = 0.1
-DRAIN_ACKS = 4096
 WARNING_APART_SECONDS = 60.0
 SERVER_NAME_BYTES = 64
 
@@ -100,7 +99,7 @@ class Session:
         self._orphan = False
         self._warned_at = -WARNING_APART_SECONDS
         self._event_at = -FLUSH_EVENTS_APART_SECONDS
-        self.ledger = Ledger()
+        self.ledger = Ledger(self._ask_for_drain)
         self.told = self._make_told()
         self.journal = Journal(
             self._identity(), lambda: str(uuid4()), items_max(config.audit.message_max_bytes)
@@ -128,16 +127,13 @@ class Session:
 
     def poll(self, timeout: float) -> int:
         """Serve callbacks, as the bare producer's poll; returns how many."""
-        served = self._run_deferred()
+        served = self._run_deferred() if self._deferred else 0
         self._polling.append(None)
         try:
             served += self.handle.poll(0 if served else timeout)
         finally:
             self._polling.pop()
             self._served = True
-        if len(self.ledger.acks) > DRAIN_ACKS and not self._drain_asked:
-            self._drain_asked = True
-            self._inbox.put(Drain())
         return served
 
     def flush(self, timeout: float) -> int:
@@ -224,6 +220,11 @@ class Session:
         return count
 
     # --- the delivery path ----------------------------------------------------------------
+
+    def _ask_for_drain(self) -> None:
+        if not self._drain_asked:
+            self._drain_asked = True
+            self._inbox.put(Drain())
 
     def _make_told(self) -> Callable[..., None]:
         """The delivery callback of a record whose application wants to be told as well."""
