@@ -131,7 +131,7 @@ def check(archive, cluster, clock, published, told):
     assert all(reached[p] <= stable[p] for p in reached), told
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32))
 def test_racing_and_dying_freezers_keep_one_chain(seed):
     simulate(seed)

@@ -104,6 +104,9 @@ def test_exactly_a_range_is_read(kafka, topic):
     found = sorted((m.partition(), int(m.value())) for m in kafka.read_range(topic, wanted))
     assert found == [(0, n) for n in range(5, 12)] + [(1, 19)]
     assert list(kafka.read_range(topic, [OffsetRange(0, 4, 4)])) == []
+    parts = [OffsetRange(0, 20, 22), OffsetRange(0, 3, 5), OffsetRange(0, 4, 6)]
+    found = [int(m.value()) for m in kafka.read_range(topic, parts)]
+    assert found == [3, 4, 5, 20, 21]
 
 
 def test_reading_what_the_log_no_longer_holds_fails(kafka, topic):

@@ -33,7 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from penstock_platform.domain.clock import Clock
-from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.ranges import OffsetRange, by_partition
 from penstock_platform.domain.windows import PartitionOffsets, TopicRef
 from penstock_platform.resources.clock import SystemClock
 from penstock_platform.settings import Settings
@@ -273,9 +273,23 @@ class KafkaCluster:
         Ends when all ranges are passed. Raises ClusterError when the log does not hold the start
         of a range, or when nothing has arrived for ``READ_STALL_SECONDS``.
         """
-        open_ranges = {r.partition: r for r in ranges if len(r)}
-        if not open_ranges:
-            return
+        left = {p: list(found) for p, found in by_partition(ranges).items()}
+        while left:
+            # A consumer has one position a partition: the first range of each, then the second …
+            yield from self._read_one_each(topic, {p: found.pop(0) for p, found in left.items()})
+            left = {p: found for p, found in left.items() if found}
+
+    def unread_offsets(
+        self, topic: str, doubtful: Sequence[OffsetRange]
+    ) -> tuple[OffsetRange, ...]:
+        """Of these offsets, those that a consumer is rightly not given (``batches``)."""
+        from penstock_platform.resources.batches import unread_offsets  # noqa: PLC0415
+
+        return unread_offsets(self._settings, topic, doubtful)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _read_one_each(self, topic: str, ranges: dict[int, OffsetRange]) -> Iterator[Message]:
         consumer = Consumer(
             {
                 **self._properties,
@@ -287,20 +301,10 @@ class KafkaCluster:
             }
         )
         try:
-            consumer.assign([TopicPartition(topic, r.partition, r.start) for r in ranges if len(r)])
-            yield from self._drain(consumer, topic, open_ranges)
+            consumer.assign([TopicPartition(topic, p, r.start) for p, r in ranges.items()])
+            yield from self._drain(consumer, topic, ranges)
         finally:
             consumer.close()
-
-    def unread_offsets(
-        self, topic: str, doubtful: Sequence[OffsetRange]
-    ) -> tuple[OffsetRange, ...]:
-        """Of these offsets, those that a consumer is rightly not given (``batches``)."""
-        from penstock_platform.resources.batches import unread_offsets  # noqa: PLC0415
-
-        return unread_offsets(self._settings, topic, doubtful)
-
-    # --- inside -------------------------------------------------------------------------------
 
     def _drain(
         self, consumer: Consumer, topic: str, open_ranges: dict[int, OffsetRange]
