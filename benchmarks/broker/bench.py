@@ -119,7 +119,7 @@ def consume(bootstrap: str, topic: str, records: int) -> None:
     consumer.assign([TopicPartition(topic, 0, 0)])
     count = 0
     while count < records:
-        messages = consumer.consume(10_000, timeout=5)
+        messages = consumer.consume(min(10_000, records - count), timeout=5)
         if not messages:
             raise SystemExit(f"only {count} of {records} records came")
         count += len(messages)
