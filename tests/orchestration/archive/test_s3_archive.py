@@ -97,9 +97,6 @@ class Mortal:
     def list(self, prefix):
         return self._archive.list(prefix)
 
-    def object_uri(self, key):
-        return self._archive.object_uri(key)
-
     def _perhaps_die(self):
         if self._rng.random() < 0.02:
             raise KilledError

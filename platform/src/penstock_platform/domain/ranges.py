@@ -118,10 +118,10 @@ def count(ranges: Iterable[OffsetRange]) -> int:
 
 def ranges_of(partition: int, offsets: Sequence[int] | Offsets) -> tuple[OffsetRange, ...]:
     """The ranges of these offsets, in any order, repeated or not."""
-    values = np.unique(np.asarray(offsets, dtype=np.int64))
+    values = np.sort(np.asarray(offsets, dtype=np.int64))
     if not values.size:
         return ()
-    breaks = np.flatnonzero(np.diff(values) != 1) + 1
+    breaks = np.flatnonzero(np.diff(values) > 1) + 1
     starts = values[np.concatenate(([0], breaks))]
     ends = values[np.concatenate((breaks - 1, [values.size - 1]))] + 1
     return tuple(OffsetRange(partition, int(s), int(e)) for s, e in zip(starts, ends, strict=True))

@@ -41,9 +41,6 @@ class Archive(Protocol):
     def list(self, prefix: str) -> list[str]:
         """All keys that start with ``prefix``, sorted."""
 
-    def object_uri(self, key: str) -> str:
-        """Where the object is, for people and for metadata."""
-
 
 class S3Archive:
     """The archive on S3 or anything that speaks it. Connects on first use."""

@@ -97,10 +97,6 @@ class WindowStore:
         check_link(before, window)
         return self._create(keys.window_key(window.ref, window.sequence), window.to_bytes())
 
-    def uri(self, window: Window) -> str:
-        """Where the window object is."""
-        return self._archive.object_uri(self._prefix + keys.window_key(window.ref, window.sequence))
-
     # --- incarnations and starts --------------------------------------------------------------
 
     def incarnations(self, cluster_id: str, topic: str) -> list[str]:
@@ -154,7 +150,7 @@ class WindowStore:
         """
         key = keys.start_key(cluster, topic)
         if (data := self._get(key)) is None:
-            opens = _last_tick(cron, now)
+            opens = last_tick(cron, now)
             self._create(key, _canonical({"v": 1, "start": to_iso(opens)}))
             data = self._get(key)
         if data is None:
@@ -298,7 +294,7 @@ def _first_free(taken: Callable[[int], bool], hint: int) -> int:
     return high
 
 
-def _last_tick(cron: str, now: datetime) -> datetime:
+def last_tick(cron: str, now: datetime) -> datetime:
     """The last tick at or before ``now``; found forwards, as windows are."""
     span = timedelta(minutes=1)
     while (tick := tick_at_or_after(cron, now - span)) > now:

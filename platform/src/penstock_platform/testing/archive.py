@@ -12,9 +12,6 @@ class MemoryArchive:
         self.objects: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def object_uri(self, key: str) -> str:
-        return f"memory:/{key}"
-
     def create(self, key: str, data: bytes) -> bool:
         with self._lock:
             if key in self.objects:
