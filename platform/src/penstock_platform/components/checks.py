@@ -103,4 +103,4 @@ def report_verdict(
         event_specific_data=evaluation,
         message=f"{result.check_name} of {partition} {said}. {result.description or ''}",
     )
-    context.instance.report_dagster_event(event, context.run_id)
+    context.instance.report_dagster_event(event, context.run.run_id)

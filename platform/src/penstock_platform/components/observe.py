@@ -14,6 +14,7 @@ import dagster as dg
 
 from penstock_platform.components.metadata import table
 from penstock_platform.components.plan import TopicPlan
+from penstock_platform.components.schedules import LOOK, build_schedule
 from penstock_platform.domain.clock import from_iso, to_iso
 from penstock_platform.domain.cron import tick_at_or_after
 from penstock_platform.domain.windows import PartitionOffsets
@@ -156,11 +157,11 @@ def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
         executor_def=dg.in_process_executor,
         description="Observe every topic.",
     )
-    schedule = dg.ScheduleDefinition(
-        name="observe",
-        job=job,
-        cron_schedule=cron,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
+    schedule = build_schedule(
+        "observe",
+        job,
+        cron,
+        priority=LOOK,
         description="End offsets, rate, size, lag and configuration of every topic.",
     )
     return dg.Definitions(asset_checks=[observe_topics], jobs=[job], schedules=[schedule])

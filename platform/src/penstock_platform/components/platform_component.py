@@ -30,6 +30,7 @@ from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.quality import QualityComponent
 from penstock_platform.components.retention import build_retention_schedule
 from penstock_platform.components.reverify import build_reverify
+from penstock_platform.components.schedules import LOOK, build_schedule
 from penstock_platform.components.sensors import (
     build_evidence_sensor,
     build_topic_sensor,
@@ -203,11 +204,11 @@ def _quality_schedule(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
         description="Run the Great Expectations suites on the newest proven windows of silver.",
         executor_def=dg.in_process_executor,
     )
-    schedule = dg.ScheduleDefinition(
-        name="quality",
-        job=job,
-        cron_schedule=cron,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
+    schedule = build_schedule(
+        "quality",
+        job,
+        cron,
+        priority=LOOK,
         description="Quality of silver, off the landing's critical path.",
     )
     return dg.Definitions(jobs=[job], schedules=[schedule])

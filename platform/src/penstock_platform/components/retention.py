@@ -12,6 +12,7 @@ import dagster as dg
 
 from penstock_platform.components.metadata import table
 from penstock_platform.components.plan import TopicPlan
+from penstock_platform.components.schedules import SWEEP, build_schedule
 from penstock_platform.domain.retention import (
     SweepAction,
     SweepPlan,
@@ -206,11 +207,11 @@ def build_retention_schedule(
         description="Sweep what is proven and old enough.",
         run_tags={APPLY_TAG: "true" if apply else "false"},
     )
-    schedule = dg.ScheduleDefinition(
-        name="retention",
-        job=job,
-        cron_schedule=cron,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
+    schedule = build_schedule(
+        "retention",
+        job,
+        cron,
+        priority=SWEEP,
         description="Forget what is proven and old enough; hold the rest, and say why.",
     )
     return dg.Definitions(jobs=[job], schedules=[schedule])

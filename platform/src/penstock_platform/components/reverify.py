@@ -14,6 +14,7 @@ from penstock_platform.components.checks import report_verdict
 from penstock_platform.components.landing import judgement
 from penstock_platform.components.metadata import table
 from penstock_platform.components.plan import TopicPlan
+from penstock_platform.components.schedules import REVERIFY, build_schedule
 from penstock_platform.domain.books import Book, Equation, EquationResult
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.domain.windows import Window
@@ -70,11 +71,11 @@ def build_reverify(plans: Sequence[TopicPlan], cron: str, windows: int) -> dg.De
         executor_def=dg.in_process_executor,
         description="Prove recent windows again.",
     )
-    schedule = dg.ScheduleDefinition(
-        name="reverify",
-        job=job,
-        cron_schedule=cron,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
+    schedule = build_schedule(
+        "reverify",
+        job,
+        cron,
+        priority=REVERIFY,
         description="Proof goes stale: recent windows against the tables' current snapshots.",
     )
     return dg.Definitions(assets=[reverification], jobs=[job], schedules=[schedule])

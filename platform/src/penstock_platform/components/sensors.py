@@ -11,6 +11,7 @@ from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
 from penstock_platform.components.names import WINDOW_ID_TAG, WINDOW_TAG
 from penstock_platform.components.plan import TopicPlan
+from penstock_platform.components.schedules import LANDING, PRIORITY_TAG
 from penstock_platform.components.settle import SETTLE_JOB
 from penstock_platform.components.verdicts import came_to_verdict
 from penstock_platform.domain.books import Equation, WindowState
@@ -25,8 +26,7 @@ WINDOW_INTERVAL_SECONDS = 2
 EVIDENCE_INTERVAL_SECONDS = 5
 TOPIC_INTERVAL_SECONDS = 10
 ATTEMPTS_MAX = 5
-# Looking again (observe, reverify, retention) waits for what has to move.
-PRIORITY = {"dagster/priority": "10"}
+PRIORITY = {PRIORITY_TAG: LANDING}
 # After a long pause: so many windows a look, that a sensor's minute is never used up.
 FROZEN_AT_ONCE_MAX = 100
 # A run that is under way for longer was left behind by a process that died without a word.
@@ -106,11 +106,14 @@ def build_window_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.S
                 context.log.error("%s: %s", plan.name, error)
                 notes.append(f"{plan.name}: {error}")
                 continue
-            empty += [window for window in waiting if not window.record_count]
             for window in waiting:
-                if window.record_count:
+                if not known_partition(plan, window):
+                    notes.append(unknown_partition_note(plan, window))
+                elif window.record_count:
                     request = landing_request(context.instance, penstock.clock, plan, window)
                     requests += [request] if request is not None else []
+                else:
+                    empty.append(window)
         requests += settle_request(context.instance, empty)
         reason = "; ".join(notes) or f"no window of {len(plans)} topics is due"
         return dg.SensorResult(
@@ -137,6 +140,19 @@ def freeze(penstock: Connections, plan: TopicPlan) -> list[Window]:
         penstock.clock,
         start=start,
         windows_max=FROZEN_AT_ONCE_MAX,
+    )
+
+
+def known_partition(plan: TopicPlan, window: Window) -> bool:
+    """Whether the loaded definitions have this window's partition."""
+    return from_iso(window.opened_at) >= plan.start
+
+
+def unknown_partition_note(plan: TopicPlan, window: Window) -> str:
+    """The archive knows older windows than these definitions: they were loaded without it."""
+    return (
+        f"{plan.name}: window {window.window} is older than the loaded definitions, which begin at "
+        f"{plan.start:%Y-%m-%d-%H:%M}; load them again (penstock up)"
     )
 
 
@@ -225,7 +241,11 @@ def build_evidence_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg
             except (ClusterError, ArchiveError, ChainError) as error:
                 notes.append(f"{plan.name}: {error}")
                 continue
-            requests += [evidence_request(plan, window, books) for window, books in waiting]
+            requests += [
+                evidence_request(plan, window, books)
+                for window, books in waiting
+                if known_partition(plan, window)
+            ]
         reason = "; ".join(notes) or "no window waits for evidence"
         return dg.SensorResult(
             run_requests=requests,

@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 
 from penstock_platform.domain.archive_keys import start_key
 from penstock_platform.domain.clock import from_iso, to_iso
-from penstock_platform.domain.cron import tick_at_or_after
 from penstock_platform.domain.topics import TopicSpec
 from penstock_platform.resources.archive import Archive, ArchiveError, S3Archive
 from penstock_platform.resources.clock import SystemClock
+from penstock_platform.resources.windows import last_tick
 from penstock_platform.settings import Settings
 
 BIRTH_FILE = "born"
@@ -52,7 +52,7 @@ def partition_start(
             _create(kept, data)
             return _start_of(data)
     born = birth(settings)
-    return tick_at_or_after(spec.land.cron, born) if spec.land is not None else born
+    return last_tick(spec.land.cron, born) if spec.land is not None else born
 
 
 def birth(settings: Settings) -> datetime:

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from penstock_pipelines.marts import delays
+from penstock_platform.components.schedules import build_schedule
 from penstock_platform.domain.topics import mart_table, silver_key, silver_table
 
 MART = "departure_delay"
@@ -50,20 +51,17 @@ departure_delay_job = dg.define_asset_job(
 )
 
 
-@dg.schedule(
-    name="marts",
-    job=departure_delay_job,
-    cron_schedule="*/3 * * * *",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
-    required_resource_keys={"penstock"},
-    description="Rebuild the marts from silver, once there is any.",
-)
-def departure_delay_schedule(
-    context: dg.ScheduleEvaluationContext,
-) -> dg.RunRequest | dg.SkipReason:
-    """Every three minutes, as soon as both silver tables are there."""
+def waiting_for(context: dg.ScheduleEvaluationContext) -> str | None:
+    """Why there is nothing to rebuild yet, or None."""
     lake = context.resources.penstock.lake
-    missing = [t for t in ("flights", "weather") if not lake.exists(silver_table(t))]
-    if missing:
-        return dg.SkipReason(f"nothing of {' and '.join(missing)} has been parsed yet")
-    return dg.RunRequest()
+    missing = [topic for topic in ("flights", "weather") if not lake.exists(silver_table(topic))]
+    return f"nothing of {' and '.join(missing)} has been parsed yet" if missing else None
+
+
+departure_delay_schedule = build_schedule(
+    "marts",
+    departure_delay_job,
+    "*/3 * * * *",
+    description="Rebuild the marts from silver, once there is any.",
+    ready=waiting_for,
+)

@@ -1,0 +1,388 @@
+"""Twins of everything that the assets talk to, and a stage on which a topic's life is played.
+
+Real: definitions, Dagster, windows, books, equations, evidence, retention, incidents. Twins: the
+cluster, the archive, the clock, the tables. The Spark jobs are replaced by writing the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pytest
+
+from penstock_client.audit import Claim, MonitoringEvent, TopicAccount
+from penstock_platform.components import landing
+from penstock_platform.components.plan import TopicPlan
+from penstock_platform.components.platform_component import PlatformSpec, build_platform
+from penstock_platform.components.topic import TopicComponent
+from penstock_platform.domain.archive_keys import window_key
+from penstock_platform.domain.claims import StoredRecords
+from penstock_platform.domain.clock import to_iso
+from penstock_platform.domain.contract import Contract, load_contract
+from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.receipts import Receipt
+from penstock_platform.domain.topics import (
+    AUDIT_TOPIC,
+    bronze_table,
+    parse_topic,
+    quarantine_table,
+    silver_table,
+)
+from penstock_platform.domain.windows import TopicRef, Window
+from penstock_platform.resources.alerts import Alerts, FileChannel, read_alerts
+from penstock_platform.resources.books import Bookkeeper
+from penstock_platform.resources.kafka import TopicDescription
+from penstock_platform.resources.windows import WindowStore
+from penstock_platform.settings import Settings
+from penstock_platform.testing.archive import MemoryArchive
+from penstock_platform.testing.clock import EPOCH, ManualClock
+from penstock_platform.testing.cluster import MemoryCluster
+
+INCARNATION = 4711
+CONTRACT = """{"title": "An order", "type": "object",
+ "properties": {"id": {"type": "integer"}}, "required": ["id"]}"""
+START = EPOCH
+
+
+class TwinKafka:
+    """``KafkaCluster`` on a ``MemoryCluster``."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryCluster()
+        self.configs: dict[str, dict[str, str]] = {}
+        self.groups: dict[str, dict[int, int]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("ref", "offsets", "offsets_for_time", "broker_stamps", "read_range"):
+            return getattr(self.memory, name)
+        raise AttributeError(name)
+
+    def unread_offsets(self, topic: str, ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """No transactions here: every offset of the log holds a record."""
+        del topic, ranges
+        return ()
+
+    def cluster_id(self) -> str:
+        return self.memory.id
+
+    def topics(self) -> list[str]:
+        return sorted(self.memory.topics)
+
+    def describe(self, topic: str) -> TopicDescription:
+        ref = self.memory.ref(topic)
+        configs = self.configs.get(topic, {})
+        count = len(self.memory.topics[topic].partitions)
+        return TopicDescription(ref, count, 1, dict(configs), dict(configs))
+
+    def create(
+        self, topic: str, partitions: int, replicas: int = 1, configs: Mapping[str, str] = {}
+    ) -> bool:
+        del replicas
+        if topic in self.memory.topics:
+            return False
+        self.memory.add_topic(topic, partitions)
+        self.configs[topic] = dict(configs)
+        return True
+
+    def grow(self, topic: str, partitions: int) -> None:
+        found = self.memory.topics[topic].partitions
+        found += type(self.memory)().add_topic("x", partitions - len(found)).partitions
+
+    def alter(self, topic: str, configs: Mapping[str, str]) -> None:
+        self.configs.setdefault(topic, {}).update(configs)
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
+        for p, offset in before.items():
+            self.memory.topics[topic].partitions[p].log_start = offset
+        return dict(before)
+
+
+@dataclass
+class TwinLake:
+    """``Lake`` in dictionaries: offsets of a window's rows by table."""
+
+    rows: dict[tuple[str, str], dict[int, np.ndarray]] = field(default_factory=dict)
+    commits: int = 0
+
+    def put(self, table: str, window_id: str, rows: Mapping[int, Sequence[int]]) -> int:
+        self.rows[table, window_id] = {
+            p: np.asarray(sorted(offsets), np.int64) for p, offsets in rows.items() if len(offsets)
+        }
+        self.commits += 1
+        return self.commits
+
+    def offsets(
+        self, table: str, window_id: str, snapshot_id: int | None = None
+    ) -> dict[int, np.ndarray]:
+        del snapshot_id
+        return dict(self.rows.get((table, window_id), {}))
+
+    def current_snapshot(self, table: str) -> Any:
+        known = any(name == table for name, _ in self.rows)
+        return SimpleNamespace(snapshot_id=self.commits) if known else None
+
+    def row_count(self, table: str, window_id: str | None = None) -> int:
+        return sum(
+            offsets.size
+            for (name, window), found in self.rows.items()
+            if name == table and window_id in (None, window)
+            for offsets in found.values()
+        )
+
+    def location(self, table: str) -> str:
+        return f"s3://twin/{table}"
+
+    def columns(self, _table: str) -> list[tuple[str, str]]:
+        return [("window_id", "string")]
+
+    def values(self, _table: str, _window_id: str) -> Iterator[tuple[int, int, bytes | None]]:
+        return iter(())
+
+
+class Twin:
+    """What the resource ``penstock`` is to the assets."""
+
+    def __init__(self, home: Path) -> None:
+        self.settings = Settings(home=home)
+        self.clock = ManualClock()
+        self.archive = MemoryArchive()
+        self.windows = WindowStore(self.archive)
+        self.kafka = TwinKafka()
+        self.lake = TwinLake()
+        self.alert_file = home / "alerts.jsonl"
+        self.alerts = Alerts([FileChannel(self.alert_file)])
+
+    def window_uri(self, window: Window) -> str:
+        return f"memory:/{window_key(window.ref, window.sequence)}"
+
+
+class Stage:
+    """One topic with a contract, and the platform around it."""
+
+    def __init__(self, home: Path, *, partitions: int = 2, **declared: Any) -> None:
+        self.twin = Twin(home)
+        self.instance = dg.DagsterInstance.ephemeral()
+        self.contract = load_contract(CONTRACT, "orders.schema.json")
+        spec = parse_topic(
+            {
+                "metadata": {"name": "shop.orders"},
+                "spec": {"partitions": partitions},
+                "land": {"window": "minutely"},
+                "schema": {"file": "orders.schema.json"},
+                "retention": {"keep": "2m"},
+                "audit": {"grace": "60s"},
+                "owners": ["team:shop"],
+                **declared,
+            }
+        )
+        self.component = TopicComponent(spec, self.contract, "orders/defs.yaml:1")
+        self.plan = TopicPlan(spec, "local", START, self.contract, "orders/defs.yaml:1")
+        start = self.twin.settings.dagster_home / "starts" / "local" / "shop.orders.json"
+        start.parent.mkdir(parents=True)
+        start.write_text(json.dumps({"v": 1, "start": to_iso(START)}))
+        assets = self.component.build_defs(SimpleNamespace())  # type: ignore[arg-type]
+        platform = build_platform(
+            PlatformSpec(), [self.plan], self.twin.settings, has_quality=False
+        )
+        platform = dg.Definitions(
+            jobs=platform.jobs,
+            sensors=platform.sensors,
+            schedules=platform.schedules,
+            assets=platform.assets,
+            asset_checks=platform.asset_checks,
+            resources={"penstock": dg.ResourceDefinition.hardcoded_resource(self.twin)},
+        )
+        self.defs = dg.Definitions.merge(assets, platform)
+        self.refuse_rows: Callable[[Window], Mapping[int, set[int]]] = lambda _window: {}
+        self.events = 0
+
+    # --- what happens outside ---
+
+    @property
+    def topic(self) -> str:
+        return self.plan.name
+
+    @property
+    def ref(self) -> TopicRef:
+        return self.twin.kafka.ref(self.topic)
+
+    def create_topics(self) -> None:
+        self.twin.kafka.create(self.topic, self.plan.spec.spec.partitions)
+        self.twin.kafka.create(AUDIT_TOPIC, 1)
+
+    def produce(self, records: int, partition: int = 0) -> OffsetRange:
+        memory = self.twin.kafka.memory
+        first = min([memory.append(self.topic, partition, b'{"id": 1}') for _ in range(records)])
+        return OffsetRange(partition, first, first + records)
+
+    def claim(self, *ranges: OffsetRange) -> None:
+        """Publish the evidence for these offsets; sequences are offsets, digests 0."""
+        self.events += 1
+        event = MonitoringEvent(
+            uuid=uuid.uuid4().hex,
+            incarnation=INCARNATION,
+            number=self.events,
+            final=False,
+            client_id="test",
+            application="test",
+            host="here",
+            pid=1,
+            started_at_ms=0,
+            sent_at_ms=int(self.twin.clock.now().timestamp() * 1000),
+            interval_ms=2000,
+            topics=(
+                TopicAccount(
+                    self.topic,
+                    claims=tuple(Claim(r.partition, r.start, r.end, 0) for r in ranges),
+                    sequences=tuple((r.start, r.end) for r in ranges),
+                    records=sum(map(len, ranges)),
+                ),
+            ),
+        )
+        self.twin.kafka.memory.append(AUDIT_TOPIC, 0, event.to_bytes())
+
+    def pass_time(self, seconds: float) -> None:
+        self.twin.clock.advance(seconds)
+
+    def newest(self) -> Window:
+        window = self.twin.windows.newest(self.ref)
+        assert window is not None
+        return window
+
+    def frozen(self, records: int = 100) -> Window:
+        """Produce, claim, let the minute close and freeze: the window is ready to land."""
+        self.claim(self.produce(records))
+        self.pass_time(60)
+        self.tick("window_sensor")
+        return self.newest()
+
+    def landed(self, records: int = 100) -> Window:
+        window = self.frozen(records)
+        assert self.land(window).success
+        return window
+
+    # --- what Dagster does ---
+
+    def sensor_context(self, name: str, cursor: str | None = None) -> Any:
+        return dg.build_sensor_context(
+            instance=self.instance,
+            definitions=self.defs,
+            sensor_name=name,
+            cursor=cursor,
+            resources={"penstock": self.twin},
+        )
+
+    def tick(self, name: str, cursor: str | None = None) -> Any:
+        """One evaluation of a sensor; its result."""
+        sensor = self.defs.resolve_sensor_def(name)
+        with self.sensor_context(name, cursor) as context:
+            return sensor.evaluate_tick(context)
+
+    def run(self, job: str, **options: Any) -> dg.ExecuteInProcessResult:
+        return self.defs.resolve_job_def(job).execute_in_process(
+            instance=self.instance, raise_on_error=False, **options
+        )
+
+    def land(self, window: Window, **options: Any) -> dg.ExecuteInProcessResult:
+        tags = {"penstock/window_id": window.window_id}
+        return self.run(self.plan.landing_job, partition_key=window.window, tags=tags, **options)
+
+    def alerts(self) -> list[dict[str, Any]]:
+        return list(read_alerts(self.twin.alert_file))
+
+    # --- what Spark would do ---
+
+    def land_rows(self, penstock: Twin, window: Window, at: Callable[[str], None]) -> Any:
+        at("planned")
+        refused = self.refuse_rows(window)
+        rows = {
+            r.partition: sorted(set(range(r.start, r.end)) - refused.get(r.partition, set()))
+            for r in window.ranges
+        }
+        return SimpleNamespace(
+            receipt=self._receipt(bronze_table(self.topic), window, rows), recovered=0
+        )
+
+    def parse_rows(
+        self, penstock: Twin, window: Window, contract: Contract, at: Callable[[str], None]
+    ) -> Any:
+        at("planned")
+        landed = penstock.lake.offsets(bronze_table(self.topic), window.window_id)
+        bad = {p: offsets[:1] for p, offsets in landed.items()}
+        good = {p: offsets[1:] for p, offsets in landed.items()}
+        return SimpleNamespace(
+            silver=self._receipt(silver_table(self.topic), window, good),
+            quarantine=self._receipt(quarantine_table(self.topic), window, bad),
+        )
+
+    def _receipt(self, table: str, window: Window, rows: Mapping[int, Any]) -> Receipt:
+        snapshot = self.twin.lake.put(table, window.window_id, rows)
+        return self.twin.windows.add_receipt(
+            Receipt.of(
+                window,
+                table=table,
+                attempt_id=uuid.uuid4().hex,
+                snapshot_id=snapshot,
+                rows=sum(len(offsets) for offsets in rows.values()),
+                size_bytes=1,
+                seconds=0.5,
+                landed_at=to_iso(self.twin.clock.now()),
+                code_version="test",
+            )
+        )
+
+
+def stored_twin(
+    self: Bookkeeper, windows: Sequence[Window], wanted: Sequence[OffsetRange]
+) -> dict[int, StoredRecords]:
+    """What the Spark read gives: every record in bronze is of the one producer, digest 0."""
+    del wanted
+    found: dict[int, list[np.ndarray]] = {}
+    for window in windows:
+        table = bronze_table(window.topic)
+        for p, offsets in self._penstock.lake.offsets(table, window.window_id).items():
+            found.setdefault(p, []).append(offsets)
+    arrays = {p: np.concatenate(parts) for p, parts in found.items()}
+    return {
+        p: StoredRecords.of(o, np.full(o.size, INCARNATION), o, np.zeros(o.size, np.uint64))
+        for p, o in arrays.items()
+    }
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stage]:
+    """Make a stage: ``stage()``; keyword arguments go into the topic's declaration."""
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+
+    def make(**declared: Any) -> Stage:
+        made = Stage(tmp_path / "home", **declared)
+        monkeypatch.setattr(landing, "land_window", made.land_rows)
+        monkeypatch.setattr(landing, "parse_window", made.parse_rows)
+        monkeypatch.setattr(Bookkeeper, "_stored", stored_twin)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def ready(stage: Callable[..., Stage]) -> Stage:
+    """A stage whose topics are there, half a minute into the first window."""
+    made = stage()
+    made.create_topics()
+    made.pass_time(30)
+    made.tick("window_sensor")  # settles where the first window begins
+    return made
+
+
+def minutes(count: int) -> timedelta:
+    return timedelta(minutes=count)

@@ -1,0 +1,81 @@
+"""The sweep as an asset, and the looks at topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from penstock_platform.domain.topics import bronze_table
+
+
+def decisions(result: Any) -> list[tuple[str, str]]:
+    (made,) = result.get_asset_materialization_events()
+    rows = made.step_materialization_data.materialization.metadata["decisions"].records
+    return [(row.data["window"], row.data["action"]) for row in rows]
+
+
+def log_start(stage: Any) -> int:
+    return int(stage.twin.kafka.offsets(stage.topic)[0].log_start)
+
+
+def test_the_sweep_deletes_what_is_proven_and_old_and_holds_the_rest(ready: Any) -> None:
+    old, hurt, young = ready.landed(100), ready.landed(50), ready.landed(10)
+    ready.twin.lake.put(bronze_table(ready.topic), hurt.window_id, {0: list(range(100, 149))})
+    ready.pass_time(150)
+    result = ready.run("retention")
+    assert result.success
+    assert decisions(result)[:2] == [(hurt.window, "hold"), (old.window, "delete")] or (
+        dict(decisions(result))[hurt.window] == "hold"
+    )
+    assert dict(decisions(result))[old.window] == "delete"
+    assert log_start(ready) == 100, "nothing behind the window that is held is deleted"
+    assert ready.twin.windows.retired(old.ref, old.sequence)
+    assert not ready.twin.windows.retired(hurt.ref, hurt.sequence)
+    (check,) = result.get_asset_check_evaluations()
+    assert (check.check_name, check.passed) == ("policy_kept", False)
+    assert f"window {hurt.window}" in (check.description or "")
+
+    ready.land(hurt)
+    again = ready.run("retention")
+    assert log_start(ready) == 160
+    assert dict(decisions(again))[young.window] == "delete"
+
+
+def test_a_dry_run_only_explains(ready: Any) -> None:
+    window = ready.landed(100)
+    ready.pass_time(180)
+    result = ready.run("retention", tags={"penstock/apply": "false"})
+    assert dict(decisions(result)) == {window.window: "delete"}
+    assert log_start(ready) == 0
+    assert not ready.twin.windows.retired(window.ref, window.sequence)
+
+
+def test_observing_tells_of_offsets_rate_lag_and_drift(ready: Any) -> None:
+    ready.twin.kafka.configs[ready.topic] = {"retention.ms": "1000", "retention.bytes": "-1"}
+    ready.produce(100)
+    first = ready.run("observe")
+    assert first.success
+    verdicts = {e.check_name: e for e in first.get_asset_check_evaluations()}
+    assert not verdicts["config_drift"].passed
+    assert verdicts["config_drift"].severity is dg.AssetCheckSeverity.WARN
+    assert "retention.ms is 1000, declared -1" in (verdicts["config_drift"].description or "")
+    assert verdicts["lag"].passed
+
+    ready.produce(500)
+    ready.pass_time(10)
+    ready.run("observe")
+    records = ready.instance.fetch_observations(ready.plan.topic_key, limit=1).records
+    metadata = records[0].asset_observation.metadata
+    assert metadata["kafka/end_offset"].value == 600
+    assert metadata["kafka/records_per_second"].value == 50.0
+    assert metadata["kafka/lag_messages"].value == 600
+
+
+def test_a_freezer_that_stands_still_is_a_lag(ready: Any) -> None:
+    ready.frozen(10)
+    ready.produce(10)
+    ready.pass_time(300)
+    verdicts = {e.check_name: e for e in ready.run("observe").get_asset_check_evaluations()}
+    assert not verdicts["lag"].passed
+    assert "10 records are in no window yet" in (verdicts["lag"].description or "")
