@@ -36,13 +36,31 @@ from penstock_platform.settings import (
 pytestmark = [pytest.mark.services, pytest.mark.timeout(280)]
 
 DEFINITIONS = """
+import os, pathlib, time
 import dagster as dg
 
 @dg.asset
 def {name}() -> None: ...
 
-defs = dg.Definitions(assets=[{name}])
+@dg.op
+def wait(context):
+    pathlib.Path("run.pid").write_text(str(os.getpid()))
+    while not pathlib.Path("go").exists():
+        time.sleep(0.05)
+
+@dg.job(executor_def=dg.in_process_executor)
+def waiting():
+    wait()
+
+defs = dg.Definitions(assets=[{name}], jobs=[waiting])
 """
+LAUNCH = """mutation {{ launchRun(executionParams: {{ runConfigData: {{}}, selector: {{
+  repositoryLocationName: "pipelines", repositoryName: "__repository__", jobName: "{job}" }} }})
+  {{ __typename ... on LaunchRunSuccess {{ run {{ runId }} }} }} }}"""
+TERMINATE = """mutation {{ terminateRun(runId: "{run}") {{ __typename }} }}"""
+LOGS = """{{ logsForRun(runId: "{run}") {{ ... on EventConnection {{ events {{
+  ... on MessageEvent {{ message }} }} }} }} }}"""
+STATUS = """{{ runOrError(runId: "{run}") {{ ... on Run {{ status }} }} }}"""
 
 
 def free_ports(count: int) -> list[int]:
@@ -99,7 +117,7 @@ def pids(here: Settings) -> dict[str, int]:
 
 def test_everything_serves_and_was_told(here: Settings, told: list[Progress]) -> None:
     ready = {progress.name for progress in told if progress.phase == "ready"}
-    assert ready == {"java", "broker", "s3", "spark", "code", "webserver", "daemon"}
+    assert ready == {"java", *(service.name for service in outline(here))}
     status = stack_status(here)
     assert status.ready, status
     document = json.loads(json.dumps(status.document()))
@@ -184,6 +202,75 @@ def test_a_killed_spark_is_back(here: Settings) -> None:
     eventually(lambda: PROBES["spark"](here), 90)
 
 
+def launch(here: Settings) -> tuple[str, int]:
+    """A run that waits for the file ``go``: its id and its process."""
+    for name in ("go", "run.pid"):
+        (here.project / name).unlink(missing_ok=True)
+    answer = graphql(here, LAUNCH.format(job="waiting"), seconds=60)["launchRun"]
+    pid_file = here.project / "run.pid"
+    eventually(lambda: pid_file.exists() and pid_file.read_text())
+    return answer["run"]["runId"], int(pid_file.read_text())
+
+
+def run_status(here: Settings, run: str) -> str:
+    return str(graphql(here, STATUS.format(run=run))["runOrError"]["status"])
+
+
+def test_a_run_is_forked_with_everything_imported(here: Settings) -> None:
+    run, pid = launch(here)
+    assert psutil.Process(pid).ppid() == pids(here)["workers"]
+    (here.project / "go").touch()
+    eventually(lambda: run_status(here, run) == "SUCCESS")
+    eventually(lambda: not psutil.pid_exists(pid))
+
+
+def test_a_killed_run_is_failed_at_once(here: Settings) -> None:
+    run, pid = launch(here)
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: run_status(here, run) == "FAILURE")
+    events = graphql(here, LOGS.format(run=run))["logsForRun"]["events"]
+    messages = [event.get("message") or "" for event in events]
+    assert any("ended by SIGKILL" in message for message in messages), messages
+
+
+def test_a_cancelled_run_ends(here: Settings) -> None:
+    run, pid = launch(here)
+    graphql(here, TERMINATE.format(run=run), seconds=20)
+    eventually(lambda: run_status(here, run) == "CANCELED")
+    eventually(lambda: not psutil.pid_exists(pid))
+
+
+def test_a_run_outlives_the_service_that_forked_it(here: Settings) -> None:
+    run, _ = launch(here)
+    before = pids(here)["workers"]
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: pids(here).get("workers") not in (None, before))
+    (here.project / "go").touch()
+    eventually(lambda: run_status(here, run) == "SUCCESS")
+    eventually(lambda: PROBES["workers"](here))
+
+
+def test_a_run_killed_while_nobody_watches_is_failed(here: Settings) -> None:
+    """Service and run killed together: Dagster's run monitoring asks the launcher."""
+    run, pid = launch(here)
+    before = pids(here)["workers"]
+    os.kill(before, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: run_status(here, run) == "FAILURE")
+    eventually(lambda: PROBES["workers"](here))
+
+
+def test_without_the_service_runs_start_as_dagster_starts_them(here: Settings) -> None:
+    supervisor = Supervisor(here)
+    supervisor.stop_service("workers")
+    run, pid = launch(here)
+    assert pids(here)["code"] in {parent.pid for parent in psutil.Process(pid).parents()}
+    (here.project / "go").touch()
+    eventually(lambda: run_status(here, run) == "SUCCESS")
+    supervisor.start_service("workers")
+    eventually(lambda: PROBES["workers"](here))
+
+
 def test_changed_settings_are_taken_over_by_up(here: Settings) -> None:
     before = pids(here)
     changed = here.model_copy(
@@ -211,6 +298,7 @@ def test_commands_in_that_directory(
 
 def test_down_ends_everything_even_without_supervisord(here: Settings) -> None:
     """The last test of this file: it kills supervisord, so its services are nobody's."""
+    launch(here)
     processes = [psutil.Process(pid) for pid in pids(here).values()]
     children = [child for p in processes for child in p.children(recursive=True)]
     pid = Supervisor(here).pid()
@@ -226,3 +314,4 @@ def test_down_ends_everything_even_without_supervisord(here: Settings) -> None:
     assert str(layout.broker_directory(here)) in removed
     assert not here.home.exists()
     assert (here.project / "tiny_definitions.py").exists()
+    assert not psutil.pid_exists(int((here.project / "run.pid").read_text())), "runs end too"

@@ -19,6 +19,14 @@ SERVICE_VARIABLE = "PENSTOCK_SERVICE"
 
 LOCATION_NAME = "pipelines"
 
+# Nothing here multiplies matrices, and workers are forked before any thread is started: neither
+# BLAS nor Arrow's allocator may start one when they are imported.
+WITHOUT_THREADS = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+
 # S3Proxy and the launcher idle most of their lives: a small heap and the light compiler.
 FRUGAL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
 # Spark keeps the full compiler (generated code is its speed) but gives idle heap back.
@@ -128,6 +136,14 @@ def outline(settings: Settings) -> list[Service]:
             ready_seconds=120,
         ),
         Service(
+            name="workers",
+            title="Run workers",
+            endpoint="",
+            priority=45,
+            memory_mb=300,
+            ready_seconds=120,
+        ),
+        Service(
             name="webserver",
             title="Dagster UI",
             endpoint=settings.dagster_url,
@@ -142,7 +158,7 @@ def outline(settings: Settings) -> list[Service]:
             name="daemon",
             title="Dagster daemon",
             endpoint="",
-            after=("code",),
+            after=("code", "workers"),
             priority=60,
             memory_mb=300,
             ready_seconds=120,
@@ -181,9 +197,14 @@ def _command(name: str, settings: Settings, tools: Tools | None) -> tuple[str, .
         if tools is None:
             raise ServiceError(f"the service {name} needs Java, which was not looked for")
         return _s3(settings, tools) if name == "s3" else _spark(settings, tools)
-    return {"broker": _broker, "code": _code, "webserver": _webserver, "daemon": _daemon}[name](
-        settings
-    )
+    plain = {
+        "broker": _broker,
+        "code": _code,
+        "workers": _workers,
+        "webserver": _webserver,
+        "daemon": _daemon,
+    }
+    return plain[name](settings)
 
 
 def _broker(settings: Settings) -> tuple[str, ...]:
@@ -247,6 +268,13 @@ def _code(settings: Settings) -> tuple[str, ...]:
     )
 
 
+def _workers(settings: Settings) -> tuple[str, ...]:
+    return (
+        *(sys.executable, "-m", "penstock_platform.services.workers"),
+        *("--socket", str(layout.workers_socket(settings))),
+    )
+
+
 def _webserver(settings: Settings) -> tuple[str, ...]:
     return (
         *(sys.executable, "-m", "dagster_webserver"),
@@ -279,6 +307,7 @@ def _environment(settings: Settings, name: str, env: Mapping[str, str]) -> dict[
         "GX_ANALYTICS_ENABLED": "false",
         # Many small worker processes: glibc's arena per thread would cost more than the data.
         "MALLOC_ARENA_MAX": "2",
+        **WITHOUT_THREADS,
     }
 
 

@@ -136,10 +136,11 @@ def dagster_yaml(settings: Settings) -> str:
             "run_launcher": {
                 "module": "penstock_platform.services.run_launcher",
                 "class": "WatchedRunLauncher",
+                "config": {"socket": str(layout.workers_socket(settings))},
             },
             "run_monitoring": {
                 "enabled": True,
-                "poll_interval_seconds": 10,
+                "poll_interval_seconds": 5,
                 "start_timeout_seconds": 180,
                 "cancel_timeout_seconds": 60,
             },

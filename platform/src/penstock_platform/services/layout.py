@@ -69,9 +69,17 @@ def log_file(settings: Settings, service: str) -> Path:
 
 
 def supervisor_socket(settings: Settings) -> Path:
-    """Supervisord's socket: in the state directory, or elsewhere where that path is too long."""
-    path = services_directory(settings) / "supervisor.sock"
+    return _socket(settings, "supervisor")
+
+
+def workers_socket(settings: Settings) -> Path:
+    return _socket(settings, "workers")
+
+
+def _socket(settings: Settings, name: str) -> Path:
+    """In the state directory, or elsewhere where that path is too long for a socket."""
+    path = services_directory(settings) / f"{name}.sock"
     if len(str(path).encode()) <= SOCKET_PATH_MAX:
         return path
     digest = hashlib.sha256(str(settings.home).encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"penstock-{digest}.sock"
+    return Path(tempfile.gettempdir()) / f"penstock-{digest}-{name}.sock"

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from penstock_platform.services import layout
 from penstock_platform.services.catalogue import LOCATION_NAME
+from penstock_platform.services.workers import ask
 from penstock_platform.settings import Settings
 
 CALL_SECONDS = 5.0
@@ -131,6 +133,15 @@ def probe_code(settings: Settings) -> str:
     return settings.dagster.module
 
 
+def probe_workers(settings: Settings) -> str:
+    """The service that forks runs answers."""
+    try:
+        answer = ask(layout.workers_socket(settings), {"ping": True}, CALL_SECONDS)
+    except (OSError, ValueError) as error:
+        raise NotReady(str(error)) from error
+    return f"{answer.get('running', 0)} run(s) going on"
+
+
 def probe_webserver(settings: Settings) -> str:
     """Version and code location through GraphQL; a location that does not load is named."""
     answer = graphql(settings, _LOCATIONS)
@@ -163,6 +174,7 @@ PROBES: dict[str, Probe] = {
     "s3": probe_s3,
     "spark": probe_spark,
     "code": probe_code,
+    "workers": probe_workers,
     "webserver": probe_webserver,
     "daemon": probe_daemon,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -129,13 +130,20 @@ def _cpu_seconds(tree: list[psutil.Process]) -> float:
 
 
 def _memory(tree: list[psutil.Process]) -> int:
-    total = 0
-    for process in tree:
-        try:
-            total += int(process.memory_info().rss)
-        except psutil.Error:
-            continue
-    return total
+    """Bytes that would be free without these processes: what forks share counts once."""
+    return sum(_proportional(process) for process in tree)
+
+
+def _proportional(process: psutil.Process) -> int:
+    try:
+        rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+        return int(rollup.split("\nPss:", 1)[1].split(maxsplit=1)[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        pass  # not Linux, or another user's
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def _row(

@@ -116,10 +116,9 @@ class Supervisor:
         if self.states()[name].state not in ("RUNNING", "STARTING", "BACKOFF"):
             self._call("startProcess", name, False)
 
-    def restart_service(self, name: str) -> None:
-        if self.states()[name].pid:
-            self._call("stopProcess", name, True)
-        self._call("startProcess", name, False)
+    def stop_service(self, name: str) -> None:
+        """End one service; it stays down until it is started."""
+        self._call("stopProcess", name, True)
 
     def shutdown(self) -> None:
         """Stop every service, the last started first, then supervisord itself."""
