@@ -95,7 +95,6 @@ def needs_java(settings: Settings) -> bool:
 def outline(settings: Settings) -> list[Service]:
     """The services to start, in the order in which they are started and shown, without their
     commands: what ``status`` needs, without a look for Java."""
-    dagster = settings.dagster
     table = [
         Service(
             name="broker",
@@ -125,6 +124,17 @@ def outline(settings: Settings) -> list[Service]:
             memory_mb=900,
             ready_seconds=120,
         ),
+        *_dagster(settings),
+    ]
+    given = {external.name for external in externals(settings)}
+    return [
+        s for s in table if s.name not in given and not (s.name == "broker" and "kafka" in given)
+    ]
+
+
+def _dagster(settings: Settings) -> list[Service]:
+    dagster = settings.dagster
+    return [
         Service(
             name="code",
             title="Dagster code server",
@@ -163,10 +173,6 @@ def outline(settings: Settings) -> list[Service]:
             memory_mb=300,
             ready_seconds=120,
         ),
-    ]
-    given = {external.name for external in externals(settings)}
-    return [
-        s for s in table if s.name not in given and not (s.name == "broker" and "kafka" in given)
     ]
 
 
