@@ -90,6 +90,7 @@ def test_the_landing_job_runs_no_check_of_others(defs: dg.Definitions) -> None:
         "stored_equals_landed",
         "parsed_plus_quarantined_equals_landed",
         "produced_equals_stored",
+        "contract",
     }
 
 

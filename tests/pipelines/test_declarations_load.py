@@ -194,6 +194,7 @@ def test_quality_is_one_check_an_expectation(project: Project) -> None:
     names = {k.name for k in graph.get_check_keys_for_assets({silver})}
     assert names == {
         "parsed_plus_quarantined_equals_landed",
+        "contract",
         "column_values_to_not_be_null__id",
         "column_values_to_be_between__weight",
     }

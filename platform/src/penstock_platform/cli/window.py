@@ -259,9 +259,9 @@ def rerun(ctx: click.Context, topic: str, window: str, timeout: float) -> None:
     outcome = api.follow(run_id, timeout, lambda line: out.print(f"  {line}"))
     for failure in outcome.failures:
         out.print(f"  [red]{failure}[/]")
-    for asset, check, passed, description in outcome.checks:
-        mark = "[green]✓[/]" if passed else "[red]✗[/]"
-        out.print(f"  {mark} {asset} {check}: {description}")
+    for c in outcome.checks:
+        wrong = "[red]✗[/]" if c.severity == "ERROR" else "[yellow]![/]"
+        out.print(f"  {'[green]✓[/]' if c.passed else wrong} {c.asset} {c.check}: {c.description}")
     book = penstock.windows.newest_book(ref, found.sequence)
     state = state_of(book)
     out.print(f"{topic} {found.window}: [{STYLES.get(state, 'red')}]{state}[/]")

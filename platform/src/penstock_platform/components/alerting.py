@@ -21,6 +21,7 @@ from dagster._core.storage.asset_check_execution_record import (
     AssetCheckExecutionRecord,
     AssetCheckExecutionRecordStatus,
 )
+from dagster_shared.error import SerializableErrorInfo
 
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.domain.books import Equation, WindowState
@@ -40,6 +41,7 @@ INTERVAL_SECONDS = 5
 # Per check: how many of its newest evaluations are looked at after a long pause of the sensor.
 EVALUATIONS_MAX = 1000
 PAGE_ROWS = 40
+ERROR_CHARACTERS_MAX = 300
 RUNS_MAX = 200
 # An evaluation's row keeps its place from when it was planned; its time is when it was judged.
 # Events of other processes may be a little late: look back a little, and recognise what was seen.
@@ -336,34 +338,49 @@ class Translator:
         if run.tags.get("dagster/will_retry") == "true" or self._failed_on_check(run):
             return
         what = f"{run.job_name} of {partition}" if partition else run.job_name
+        details = self._run_details(run, partition)
         yield failure(
             self._cluster,
             source,
             component=run.tags.get("penstock/topic", run.job_name),
-            summary=f"{what} failed",
-            details=self._run_details(run, partition),
+            summary=f"{what} failed: {details['error']}",
+            details=details,
             links=[(f"{self._url}/runs/{run.run_id}", "run")],
         )
 
     def _run_details(self, run: dg.DagsterRun, partition: str) -> dict[str, Any]:
         topic = run.tags.get("penstock/topic")
-        details: dict[str, Any] = {"run": run.run_id}
+        details: dict[str, Any] = {"run": run.run_id, "error": self._first_error(run)}
         if topic and partition:
             details["window"] = partition
             details["rerun"] = rerun_command(topic, partition)
         return details
 
     def _failed_on_check(self, run: dg.DagsterRun) -> bool:
+        names = [error.cls_name for error in self._errors(run)]
+        return bool(names) and all(name == "DagsterAssetCheckFailedError" for name in names)
+
+    def _first_error(self, run: dg.DagsterRun) -> str:
+        """The first real error of a run, without Dagster's frame around it."""
+        for error in self._errors(run):
+            found: SerializableErrorInfo = error
+            while found.cause is not None:
+                found = found.cause
+            lines = found.message.strip().splitlines()
+            if lines:
+                return lines[0][:ERROR_CHARACTERS_MAX]
+        return "its process ended without a word"
+
+    def _errors(self, run: dg.DagsterRun) -> list[SerializableErrorInfo]:
         failures = self._instance.get_records_for_run(
             run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE
         )
-        names = [
-            error.cls_name
+        return [
+            error
             for record in failures.records
             if (event := record.event_log_entry.dagster_event) is not None
             and (error := event.step_failure_data.error) is not None
         ]
-        return bool(names) and all(name == "DagsterAssetCheckFailedError" for name in names)
 
     def _asset_link(self, asset: dg.AssetKey) -> tuple[str, str]:
         return f"{self._url}/assets/{'/'.join(asset.path)}?view=checks", "asset checks"

@@ -6,14 +6,15 @@ their assets (``can_subset``): a blocking one stops the run before what follows,
 can be run alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
 from penstock_platform.components.checks import verdict, window_check
-from penstock_platform.components.metadata import landing_metadata, window_metadata
+from penstock_platform.components.metadata import landing_metadata, table, window_metadata
 from penstock_platform.components.names import TOPIC_TAG
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.domain.books import Book, Equation, WindowState
@@ -27,6 +28,14 @@ from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.kafka import UnknownTopicError
 from penstock_platform.resources.landing import land_window, parse_window
 
+CONTRACT_CHECK = "contract"
+REASONS_IN_SENTENCE = 3
+REASON_SCHEMA = dg.TableSchema(
+    [
+        dg.TableColumn("reason", "string", "Why a record does not keep the contract"),
+        dg.TableColumn("records", "int", "How many"),
+    ]
+)
 Events = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]
 # What passes by itself: Spark or S3 restarting. A failed proof is a verdict and not tried again.
 RETRIES = dg.RetryPolicy(max_retries=3, delay=3, backoff=dg.Backoff.EXPONENTIAL)
@@ -63,6 +72,14 @@ class WindowAssetContext:
         parsed = parse_window(self.penstock, self.window, contract, self.tell)
         silver, bad = parsed.silver, parsed.quarantine
         return replace(silver, counts={**silver.counts, "quarantined": bad.rows})
+
+    def quarantine_reasons(self) -> dict[str, int]:
+        """Quarantined records of the window by reason; none where nothing was parsed yet."""
+        name = quarantine_table(self.plan.name)
+        if not self.penstock.lake.row_count(name, self.window.window_id):
+            return {}
+        rows = self.penstock.lake.scan_table(name, self.window.window_id, ("reason",))
+        return Counter(str(reason) for reason in rows.column("reason").to_pylist())
 
     def tell(self, step: str) -> None:
         self.dagster.log.info("%s %s: %s", self.plan.name, self.window.window, step)
@@ -176,6 +193,7 @@ def build_silver(plan: TopicPlan) -> dg.AssetsDefinition:
             metadata["quarantine_table"] = quarantine_table(plan.name)
             yield step.materialised(key, metadata)
         yield step.judged(key, book, Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED)
+        yield contract_verdict(key, step.quarantine_reasons())
 
     return _window_asset(
         plan,
@@ -196,6 +214,34 @@ def build_silver(plan: TopicPlan) -> dg.AssetsDefinition:
         equation=Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED,
         check="Every landed record is parsed or quarantined, once: compared by coordinates in both "
         "directions, never by counts.",
+        further=[
+            window_check(
+                CONTRACT_CHECK,
+                key,
+                plan.partitions,
+                blocking=False,
+                description="Records keep the contract. Those that do not are in quarantine, "
+                "counted here by reason; they are not lost.",
+            )
+        ],
+    )
+
+
+def contract_verdict(key: dg.AssetKey, reasons: Mapping[str, int]) -> dg.AssetCheckResult:
+    """How many records do not parse, and why. Amiss, and nobody's loss: a warning."""
+    bad = sum(reasons.values())
+    most = sorted(reasons.items(), key=lambda item: -item[1])
+    told = "; ".join(f"{count:,} {reason}" for reason, count in most[:REASONS_IN_SENTENCE])
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=CONTRACT_CHECK,
+        passed=not bad,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"{bad:,} records in quarantine: {told}" if bad else "every record parses",
+        metadata={
+            "quarantined": bad,
+            "reasons": table([{"reason": r, "records": n} for r, n in most], REASON_SCHEMA),
+        },
     )
 
 
@@ -263,9 +309,10 @@ def landing_selection(plan: TopicPlan) -> dg.AssetSelection:
     own = dg.AssetSelection.assets(*plan.landing_keys)
     checks = [(plan.bronze_key, Equation.STORED_EQUALS_LANDED)]
     checks += [(plan.books_key, Equation.PRODUCED_EQUALS_STORED)]
-    if plan.contract is not None:
-        checks.append((plan.silver_key, Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED))
     keys = [dg.AssetCheckKey(key, str(equation)) for key, equation in checks]
+    if plan.contract is not None:
+        parsed = str(Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED)
+        keys += [dg.AssetCheckKey(plan.silver_key, n) for n in (parsed, CONTRACT_CHECK)]
     return own.without_checks() | dg.AssetSelection.checks(*keys)
 
 
@@ -291,6 +338,16 @@ def build_evidence_job(plan: TopicPlan) -> Any:
     )
 
 
+def freshness_of(plan: TopicPlan) -> dg.FreshnessPolicy | None:
+    """Dagster's own watch over the time since the last landing, where one is declared."""
+    declared = plan.spec.freshness
+    if declared is None:
+        return None
+    return dg.FreshnessPolicy.time_window(
+        fail_window=declared.fail_after, warn_window=declared.warn_after
+    )
+
+
 def _window_asset(
     plan: TopicPlan,
     key: dg.AssetKey,
@@ -303,6 +360,7 @@ def _window_asset(
     metadata: dict[str, Any],
     equation: Equation,
     check: str,
+    further: Sequence[dg.AssetCheckSpec] = (),
 ) -> dg.AssetsDefinition:
     @dg.multi_asset(
         name=key.to_python_identifier(),
@@ -318,12 +376,14 @@ def _window_asset(
                 tags=plan.tags,
                 description=description,
                 metadata=metadata,
+                freshness_policy=freshness_of(plan) if group == "landing" else None,
             )
         ],
         check_specs=[
             window_check(
                 str(equation), key, plan.partitions, blocking=blocks(equation), description=check
-            )
+            ),
+            *further,
         ],
         partitions_def=plan.partitions,
         backfill_policy=BACKFILL,

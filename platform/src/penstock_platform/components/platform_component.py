@@ -24,7 +24,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from penstock_platform.components import declarations
 from penstock_platform.components.alerting import build_alert_sensor
-from penstock_platform.components.landing import build_evidence_job, build_landing_job
+from penstock_platform.components.landing import (
+    CONTRACT_CHECK,
+    build_evidence_job,
+    build_landing_job,
+)
 from penstock_platform.components.observe import build_observe
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.quality import QualityComponent
@@ -38,11 +42,13 @@ from penstock_platform.components.sensors import (
 )
 from penstock_platform.components.settle import build_settle_job
 from penstock_platform.components.topic import TopicComponent
+from penstock_platform.domain.books import Equation
 from penstock_platform.domain.topics import TopicError, refuse_collisions
 from penstock_platform.resources.connections import Connections, connections_of
 from penstock_platform.settings import Settings
 
 TOPICS_JOB = "topics"
+SILVERS_OWN_CHECKS = (str(Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED), CONTRACT_CHECK)
 
 
 def _cron(text: str) -> str:
@@ -199,7 +205,7 @@ def _quality_schedule(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
         "quality",
         selection=dg.AssetSelection.checks_for_assets(*keys)
         - dg.AssetSelection.checks(
-            *(dg.AssetCheckKey(key, "parsed_plus_quarantined_equals_landed") for key in keys)
+            *(dg.AssetCheckKey(key, name) for key in keys for name in SILVERS_OWN_CHECKS)
         ),
         description="Run the Great Expectations suites on the newest proven windows of silver.",
         executor_def=dg.in_process_executor,

@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from penstock_platform.components.checks import report_verdict
-from penstock_platform.components.landing import book_metadata, judgement
+from penstock_platform.components.landing import book_metadata, contract_verdict, judgement
 from penstock_platform.components.metadata import window_metadata
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.verdicts import came_to_verdict
@@ -81,6 +81,7 @@ def settle_window(
     if plan.contract is not None:
         book = books.prove_parsed(window, plan.spec)
         stages.append((plan.silver_key, Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED, book))
+        report_verdict(context, contract_verdict(plan.silver_key, {}), window.window)
     book = books.prove_produced(window, plan.spec)
     stages.append((plan.books_key, Equation.PRODUCED_EQUALS_STORED, book))
     for key, equation, made in stages:

@@ -54,14 +54,25 @@ class DagsterApiError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """What one asset check of a run said. ``severity``: ERROR or WARN."""
+
+    asset: str
+    check: str
+    passed: bool
+    severity: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run ended. ``checks`` are (asset path, check, passed, description)."""
+    """How a run ended, the first real error of each failed step, and what its checks said."""
 
     run_id: str
     status: str
     url: str
     failures: tuple[str, ...]
-    checks: tuple[tuple[str, str, bool, str], ...]
+    checks: tuple[CheckOutcome, ...]
 
     @property
     def succeeded(self) -> bool:
@@ -170,7 +181,7 @@ class DagsterApi:
 
     def _outcome(self, run_id: str, status: str) -> RunOutcome:
         failures: list[str] = []
-        checks: list[tuple[str, str, bool, str]] = []
+        checks: list[CheckOutcome] = []
         after: str | None = None
         while True:
             page = self._one(
@@ -180,7 +191,15 @@ class DagsterApi:
                 if event["__typename"] == "AssetCheckEvaluationEvent":
                     e = event["evaluation"]
                     path = "/".join(e["assetKey"]["path"])
-                    checks.append((path, e["checkName"], e["success"], e["description"] or ""))
+                    checks.append(
+                        CheckOutcome(
+                            asset=path,
+                            check=str(e["checkName"]),
+                            passed=bool(e["success"]),
+                            severity=str(e["severity"]),
+                            description=str(e["description"] or ""),
+                        )
+                    )
                 elif event["__typename"] == "ExecutionStepFailureEvent" and event.get("error"):
                     failures.append(f"{event['stepKey']}: {_first_cause(event['error'])}")
             if not page["hasMore"]:
