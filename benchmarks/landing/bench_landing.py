@@ -11,8 +11,10 @@ and measures through the same functions as a landing run:
     python benchmarks/landing/bench_landing.py [--records 2000000] [--size 200] [--partitions 6]
         [--small 10000] [--repeat 3] [--bootstrap-servers HOST:PORT]
 
-The books' share is (equation 1 + digests) of (land + equation 1 + digests). Values are random hex:
-they neither compress as well as real data nor as badly as noise.
+Each time comes with the CPU seconds that all processes took together: on a machine that does
+other work too they are what compares. The books' share is (equation 1 + digests) of (land +
+equation 1 + digests), of the time. Values are random hex: they neither compress as well as real
+data nor as badly as noise.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,9 +69,12 @@ def main() -> None:
         with Services(settings, names).running() as services:
             penstock = Connections(settings)
             try:
-                large(penstock, services, args)
-                small(penstock, args)
-                parse(penstock, args)
+                meter = Meter([services[name].pid for name in names])
+                large(penstock, meter, args)
+                resident = psutil.Process(services["spark"].pid).memory_info().rss / 2**20
+                print(f"Spark Connect server: {resident:.0f} MiB resident after it")
+                small(penstock, meter, args)
+                parse(penstock, meter, args)
             finally:
                 penstock.spark.close()
 
@@ -84,77 +90,103 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def large(penstock: Connections, services: Services, args: argparse.Namespace) -> None:
+class Meter:
+    """Wall and CPU seconds of a piece of work, all services and this process together."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._processes = [psutil.Process(), *(psutil.Process(pid) for pid in pids)]
+
+    def run(self, work: Callable[[], T]) -> tuple[Spent, T]:
+        wall, cpu = time.perf_counter(), self._cpu()
+        result = work()
+        return Spent(time.perf_counter() - wall, self._cpu() - cpu), result
+
+    def _cpu(self) -> float:
+        family = [p for each in self._processes[1:] for p in (each, *each.children(recursive=True))]
+        times = [p.cpu_times() for p in (self._processes[0], *family)]
+        return sum(t.user + t.system for t in times)
+
+
+@dataclass(frozen=True, order=True)
+class Spent:
+    """Seconds by the clock, and CPU seconds."""
+
+    wall: float
+    cpu: float
+
+    def __str__(self) -> str:
+        return f"{self.wall:.2f} s (CPU {self.cpu:.1f} s)"
+
+
+Run = dict[str, Spent]
+
+
+def large(penstock: Connections, meter: Meter, args: argparse.Namespace) -> None:
     values = [os.urandom(args.size // 2).hex().encode() for _ in range(5000)]
-    seconds, window = timed(
+    spent, window = meter.run(
         lambda: fill(penstock, "bench-large", args.partitions, args.records, values)
     )
-    print(f"produced {args.records:,} x {args.size} B with audit header in {seconds:.1f} s")
-    cold = measure(penstock, window)
-    print(f"cold     {told(cold, args.records)}")
-    runs = [measure(penstock, window) for _ in range(args.repeat)]
-    warm = {name: statistics.median(run[name] for run in runs) for name in cold}
+    print(f"produced {args.records:,} x {args.size} B with audit header in {spent}")
+    print(f"cold     {told(measure(penstock, meter, window), args.records)}")
+    warm = median([measure(penstock, meter, window) for _ in range(args.repeat)])
     print(f"warm     {told(warm, args.records)}   (median of {args.repeat})")
-    resident = psutil.Process(services["spark"].pid).memory_info().rss / 2**20
-    print(f"Spark Connect server: {resident:.0f} MiB resident after it")
 
 
-def small(penstock: Connections, args: argparse.Namespace) -> None:
+def small(penstock: Connections, meter: Meter, args: argparse.Namespace) -> None:
     values = [os.urandom(args.size // 2).hex().encode() for _ in range(1000)]
     runs = []
     for _ in range(args.repeat + 1):
         window = fill(penstock, "bench-small", args.partitions, args.small, values)
-        runs.append(measure(penstock, window))
-    median = {name: statistics.median(run[name] for run in runs[1:]) for name in runs[0]}
-    print(f"small    {told(median, args.small)}   ({args.small:,} records, warm)")
+        runs.append(measure(penstock, meter, window))
+    print(f"small    {told(median(runs[1:]), args.small)}   ({args.small:,} records, warm)")
 
 
-def parse(penstock: Connections, args: argparse.Namespace) -> None:
+def parse(penstock: Connections, meter: Meter, args: argparse.Namespace) -> None:
     contract = load_contract(json.dumps(SCHEMA), "bench.schema.json")
-    values = [
-        json.dumps(
-            {
-                **{f"n{i}": n * i for i in range(4)},
-                "carrier": "UA",
-                "tail": f"N{n}UA",
-                "delay": n / 7,
-                "at": "2013-01-01T05:00:00Z",
-            }
-            if n % 100
-            else {"carrier": n}
-        ).encode()
-        for n in range(5000)
-    ]
+    values = [json_value(number) for number in range(5000)]
     count = min(args.records, 300_000)
     window = fill(penstock, "bench-json", args.partitions, count, values)
     land_window(penstock, window)
     for name in ("cold", "warm"):
-        seconds, parsed = timed(lambda: parse_window(penstock, window, contract))
+        spent, parsed = meter.run(lambda: parse_window(penstock, window, contract))
         print(
-            f"parse    {name}: {count:,} JSON records, 8 columns, 1 % malformed: {seconds:.2f} s, "
-            f"{count / seconds:,.0f} rows/s ({parsed.quarantine.rows:,} quarantined)"
+            f"parse    {name}: {count:,} JSON records, 8 columns, 1 % malformed: {spent}, "
+            f"{count / spent.wall:,.0f} rows/s ({parsed.quarantine.rows:,} quarantined)"
         )
 
 
-def measure(penstock: Connections, window: Window) -> dict[str, float]:
-    land, _ = timed(lambda: land_window(penstock, window))
+def json_value(number: int) -> bytes:
+    """A record by the contract; every hundredth breaks it."""
+    if number % 100 == 0:
+        return b'{"carrier": %d}' % number
+    integers = {f"n{i}": number * i for i in range(4)}
+    texts = {"carrier": "UA", "tail": f"N{number}UA", "at": "2013-01-01T05:00:00Z"}
+    return json.dumps({**integers, **texts, "delay": number / 7}).encode()
+
+
+def measure(penstock: Connections, meter: Meter, window: Window) -> Run:
+    land, _ = meter.run(lambda: land_window(penstock, window))
     table = bronze_table(window.topic)
-    equation, result = timed(
+    equation, result = meter.run(
         lambda: stored_equals_landed(window, penstock.lake.offsets(table, window.window_id))
     )
     assert result.balanced, result
     spark = penstock.spark.session()
-    digests, found = timed(lambda: stored_records(spark, [window], window.ranges))
+    digests, found = meter.run(lambda: stored_records(spark, [window], window.ranges))
     assert sum(len(records) for records in found.values()) == window.record_count
     return {"land": land, "equation": equation, "digests": digests}
 
 
-def told(run: dict[str, float], records: int) -> str:
-    books = run["equation"] + run["digests"]
-    share = books / (run["land"] + books)
+def median(runs: list[Run]) -> Run:
+    return {name: statistics.median_low(run[name] for run in runs) for name in runs[0]}
+
+
+def told(run: Run, records: int) -> str:
+    books = run["equation"].wall + run["digests"].wall
+    share = books / (run["land"].wall + books)
     return (
-        f"land {run['land']:.2f} s ({records / run['land']:,.0f} rows/s), equation 1 "
-        f"{run['equation']:.2f} s, digests {run['digests']:.2f} s, books' share {share:.0%}"
+        f"land {run['land']}, {records / run['land'].wall:,.0f} rows/s; equation 1 "
+        f"{run['equation']}; digests {run['digests']}; books' share {share:.0%}"
     )
 
 
@@ -200,12 +232,6 @@ def fill(
     )
     assert penstock.windows.publish(window)
     return window
-
-
-def timed(work: Callable[[], T]) -> tuple[float, T]:
-    started = time.perf_counter()
-    result = work()
-    return time.perf_counter() - started, result
 
 
 if __name__ == "__main__":
