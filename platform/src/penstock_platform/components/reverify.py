@@ -5,7 +5,7 @@ topic. A verdict is reported on its window's partition; one that says something 
 the window's newest book. Nothing is landed, nothing is mended: the alert names the command for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -23,6 +23,10 @@ from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.kafka import UnknownTopicError
 
 REVERIFY_KEY = dg.AssetKey(["ops", "reverification"])
+EQUATION_ASSETS: dict[Equation, Callable[[TopicPlan], dg.AssetKey]] = {
+    Equation.STORED_EQUALS_LANDED: lambda plan: plan.bronze_key,
+    Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED: lambda plan: plan.silver_key,
+}
 WINDOW_SCHEMA = dg.TableSchema(
     [
         dg.TableColumn("topic", "string"),
@@ -94,12 +98,14 @@ def reverify_topic(
         before = books.newest(window)
         if before is None:
             continue  # not landed yet: its own run is under way
-        for key, result, snapshots in judge_again(books, plan, window, before):
-            new = changed(before, result)
-            book = books.archive(window, [result], snapshots=snapshots) if new else before
+        judged, snapshots = judge_again(books, plan, window, before)
+        news = [result for result in judged if changed(before, result)]
+        book = books.archive(window, news, snapshots=snapshots) if news else before
+        for result in judged:
+            key = EQUATION_ASSETS[result.equation](plan)
             shown = judgement(plan, key, window, book, result.equation)
             report_verdict(context, shown, window.window)
-            if new:
+            if result in news:
                 context.log.warning("%s %s: %s", plan.name, window.window, shown.description)
             yield {
                 "topic": plan.name,
@@ -108,17 +114,22 @@ def reverify_topic(
                 "state": str(result.state),
                 "expected": result.expected,
                 "found": result.found,
-                "new": new,
+                "new": result in news,
             }
 
 
 def judge_again(
     books: Bookkeeper, plan: TopicPlan, window: Window, before: Book
-) -> Iterator[tuple[dg.AssetKey, EquationResult, dict[str, int] | None]]:
-    """The equations of the lake that were judged once: each with its asset and what was read."""
+) -> tuple[list[EquationResult], dict[str, int]]:
+    """The equations of the lake that were judged once, judged now; and what was read.
+
+    Silver is compared with bronze only where bronze itself comes out: an expectation is never
+    taken from data that is in doubt.
+    """
     result, snapshot_id = books.judge_landed(window, plan.spec)
-    snapshots = {bronze_table(plan.name): snapshot_id} if snapshot_id is not None else None
-    yield plan.bronze_key, result, snapshots
+    snapshots = {bronze_table(plan.name): snapshot_id} if snapshot_id is not None else {}
+    judged = [result]
     parsed = Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED
-    if plan.contract is not None and before.result(parsed) is not None:
-        yield plan.silver_key, books.judge_parsed(window, plan.spec), None
+    if plan.contract is not None and result.balanced and before.result(parsed) is not None:
+        judged.append(books.judge_parsed(window, plan.spec))
+    return judged, snapshots
