@@ -71,6 +71,10 @@ class Observer:
         """Look at this window afresh: something is being done to it."""
         self._settled.pop((window.topic, window.sequence), None)
 
+    def forget_all(self) -> None:
+        """Look at every window afresh: a decided one may have been swept since."""
+        self._settled.clear()
+
     def incarnations_unaudited(self, window: Window) -> set[str]:
         """Producers whose records in the window carry no claim."""
         book = self._penstock.windows.newest_book(window.ref, window.sequence)

@@ -126,6 +126,7 @@ class Stage:
             WINDOW_SECONDS,
             lambda: self._settled(closing),
         )
+        self.observer.forget_all()
         seen = [s for s in self.observer.all_windows() if s.window.record_count]
         for window in seen:
             self._judge(window)

@@ -7,6 +7,7 @@ the deadline; every other refusal is a ``ClusterError`` that names cluster, call
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ from penstock_platform.settings import Settings
 
 REQUEST_TIMEOUT_SECONDS = 10.0
 DEADLINE_SECONDS = 30.0
+CONNECT_SECONDS = 3.0
 RETRY_PAUSE_SECONDS = 0.1
 READ_STALL_SECONDS = 20.0
 _RETRIABLE = frozenset(
@@ -91,6 +93,7 @@ class KafkaCluster:
         self._properties: dict[str, Any] = {
             "bootstrap.servers": settings.bootstrap_servers,
             "socket.timeout.ms": round(REQUEST_TIMEOUT_SECONDS * 1000),
+            "log_level": 2,  # what goes wrong is raised here, once, in a sentence
             **settings.kafka.properties,
         }
         self._clock = clock or SystemClock()
@@ -406,8 +409,24 @@ class KafkaCluster:
     @property
     def _admin(self) -> AdminClient:
         if self._connected is None:
+            self._require_reachable()
             self._connected = AdminClient(self._properties)
         return self._connected
+
+    def _require_reachable(self) -> None:
+        """A refused connection says so at once; librdkafka would try until every deadline."""
+        refusals = []
+        for address in self._bootstrap_servers.split(","):
+            host, _, port = address.strip().rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+                return
+            except (OSError, ValueError) as error:
+                refusals.append(f"{address.strip()}: {error}")
+        raise ClusterError(
+            f"no Kafka broker answers at {'; '.join(refusals)}. Is it up? penstock status, "
+            "penstock up; its address is kafka.bootstrap_servers, or kafka.port for our own"
+        )
 
 
 def _code(error: ClusterError) -> int:
