@@ -73,7 +73,7 @@ class DagsterSettings(_Section):
     port: int = Field(default=3000, ge=1, le=65535)
     code_server_port: int = Field(default=4266, ge=1, le=65535)
     module: str = "penstock_pipelines.definitions"
-    max_concurrent_runs: int = Field(default=4, ge=1)
+    max_concurrent_runs: int = Field(default=6, ge=1)
 
 
 class AlertSettings(_Section):

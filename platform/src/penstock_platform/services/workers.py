@@ -16,7 +16,7 @@ knows of each child whose run it is: one that is killed, or crashes, is reported
 ``stale``: the platform's own code or the installed packages changed; it begins anew in its place
 (``exec``: same process, same socket, children stay its own) and is asked again.
 
-On SIGTERM it passes that on to the runs, which end as cancelled, and leaves when they have.
+On SIGTERM it passes that on to the runs, which end as cancelled (or are killed), and leaves.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PRELOAD = (
 OWN_PACKAGES = ("penstock_platform", "penstock_client")
 REQUEST_BYTES_MAX = 4_000_000
 REQUEST_SECONDS = 10.0
-END_SECONDS = 12.0
+END_SECONDS = 6.0
 END_POLL_SECONDS = 0.05
 
 
@@ -110,7 +110,10 @@ class WorkerServer:
                         return job
 
     def end_runs(self, patience_seconds: float = END_SECONDS) -> None:
-        """Pass SIGTERM on, and wait for the runs to end as cancelled."""
+        """Pass SIGTERM on, wait for the runs to end as cancelled, and kill what does not.
+
+        A run may be killed between any two instructions: the next one does its work again.
+        """
         for pid in self._running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
@@ -124,6 +127,9 @@ class WorkerServer:
                 self._running.pop(pid, None)
             else:
                 time.sleep(END_POLL_SECONDS)
+        for pid in self._running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _end(self, *_: object) -> None:
         self._ending = True
