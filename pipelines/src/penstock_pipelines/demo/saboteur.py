@@ -21,10 +21,13 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import EqualTo
 
 from penstock_platform.resources.lake import pyiceberg_properties
 from penstock_platform.settings import Settings
+
+ATTEMPTS_MAX = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,10 +51,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     removed_set = pa.array(removed, pa.int64())
     kept = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=removed_set))
     damaged = pa.concat_tables([rows.filter(kept), rows.take(pa.array(doubled, pa.int64()))])
-    table.overwrite(damaged, overwrite_filter=mine)
+    _overwrite(catalog, options.table, damaged, mine)
     report = {"removed": _coordinates(rows, removed), "duplicated": _coordinates(rows, doubled)}
     options.report.write_text(json.dumps(report))
     return 0
+
+
+def _overwrite(catalog: SqlCatalog, name: str, rows: Any, mine: Any) -> None:
+    """Other windows land meanwhile, and pyiceberg takes each such commit for a conflict."""
+    for attempt in range(ATTEMPTS_MAX):
+        try:
+            catalog.load_table(name).overwrite(rows, overwrite_filter=mine)
+        except (CommitFailedException, ValidationException):
+            if attempt == ATTEMPTS_MAX - 1:
+                raise
+        else:
+            return
 
 
 def _coordinates(rows: Any, indexes: list[int]) -> list[list[int]]:
