@@ -37,7 +37,7 @@ from penstock_platform.resources.alerts import Alert
 from penstock_platform.resources.connections import Connections
 from penstock_platform.settings import Settings
 
-INTERVAL_SECONDS = 5
+INTERVAL_SECONDS = 10
 # Per check: how many of its newest evaluations are looked at after a long pause of the sensor.
 EVALUATIONS_MAX = 1000
 PAGE_ROWS = 40

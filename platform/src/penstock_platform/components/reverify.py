@@ -1,8 +1,10 @@
 """The `reverify` schedule: proof goes stale, so recent windows are proven again.
 
 One run reads each table's current snapshot with pyiceberg and judges the newest windows of every
-topic. A verdict is reported on its window's partition; one that says something new is archived as
-the window's newest book. Nothing is landed, nothing is mended: the alert names the command for it.
+topic. A verdict that says something new is reported on its window's partition and archived as the
+window's newest book; that all others stand is told by this asset's own table, for an event each
+minute and window would bury the rest. Nothing is landed, nothing is mended: the alert names the
+command for it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -102,10 +104,10 @@ def reverify_topic(
         news = [result for result in judged if changed(before, result)]
         book = books.archive(window, news, snapshots=snapshots) if news else before
         for result in judged:
-            key = EQUATION_ASSETS[result.equation](plan)
-            shown = judgement(plan, key, window, book, result.equation)
-            report_verdict(context, shown, window.window)
             if result in news:
+                key = EQUATION_ASSETS[result.equation](plan)
+                shown = judgement(plan, key, window, book, result.equation)
+                report_verdict(context, shown, window.window)
                 context.log.warning("%s %s: %s", plan.name, window.window, shown.description)
             yield {
                 "topic": plan.name,

@@ -22,9 +22,11 @@ from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.freezer import FreezeError, freeze_due
 from penstock_platform.resources.kafka import ClusterError, UnknownTopicError
 
-WINDOW_INTERVAL_SECONDS = 2
-EVIDENCE_INTERVAL_SECONDS = 5
-TOPIC_INTERVAL_SECONDS = 10
+# A look costs Dagster a quarter of a second of a core, whatever it finds: as often as need be.
+WINDOW_INTERVAL_SECONDS = 5
+EVIDENCE_INTERVAL_SECONDS = 10
+TOPIC_INTERVAL_SECONDS = 30
+EVIDENCE_PAUSE_SECONDS = 5
 ATTEMPTS_MAX = 5
 PRIORITY = {PRIORITY_TAG: LANDING}
 # After a long pause: so many windows a look, that a sensor's minute is never used up.
@@ -262,7 +264,7 @@ def undecided_windows(
     """Windows from ``first`` on whose evidence is to be heard again now, each with the number of
     its books so far; and the sequence before which every window is decided.
 
-    A window's turn comes later each time, by ``EVIDENCE_INTERVAL_SECONDS`` a book: evidence is
+    A window's turn comes later each time, by ``EVIDENCE_PAUSE_SECONDS`` a book: evidence is
     there at once or, after a producer's death, not before the grace is over.
     """
     waiting: list[tuple[Window, int]] = []
@@ -276,7 +278,7 @@ def undecided_windows(
             if books:
                 age = penstock.clock.now() - from_iso(books[-1].made_at)
                 # Without any result the landing run is still on its way, or died on it.
-                pause = EVIDENCE_INTERVAL_SECONDS * (len(books) if result is not None else 12)
+                pause = EVIDENCE_PAUSE_SECONDS * (len(books) if result is not None else 12)
                 if age.total_seconds() >= pause:
                     waiting.append((window, len(books)))
         sequence += 1
