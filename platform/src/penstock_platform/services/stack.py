@@ -31,6 +31,7 @@ from penstock_platform.services.java import find_java
 from penstock_platform.services.paths import file_lock, write_atomically
 from penstock_platform.services.probes import PROBES, Broken, NotReady, reload_code
 from penstock_platform.services.supervisor import Supervisor, end, strays, supervisor_user
+from penstock_platform.services.warmup import start_warm_up
 from penstock_platform.settings import Settings
 
 POLL_SECONDS = 0.25
@@ -88,6 +89,8 @@ def up(settings: Settings, listener: Listener) -> list[Service]:
             supervisor.apply()
         _reload_definitions(settings, supervisor, listener)
         _Waiting(settings, supervisor, found, listener).run()
+    if fresh and any(service.name == "spark" for service in found):
+        start_warm_up(settings)
     return found
 
 
