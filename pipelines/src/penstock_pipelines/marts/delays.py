@@ -117,9 +117,10 @@ def picture(by_hour: Sequence[tuple[str, int, int, float, float | None]]) -> str
         bottom.bar([h + shift for h in hours], [r[2] for r in mine], 0.28, color=colour)
     top.axhline(0, color="#999999", linewidth=0.8)
     top.set_ylabel("mean delay, minutes")
-    top.set_title("Departures from New York: the later the hour, the later the flight")
+    top.set_title("Departures from New York: delay by scheduled hour")
     top.legend(frameon=False)
     bottom.set_ylabel("flights")
+    bottom.set_xticks(range(0, 24, 2))
     bottom.set_xlabel("scheduled hour of departure, local")
     for axes in (top, bottom):
         axes.spines[["top", "right"]].set_visible(False)

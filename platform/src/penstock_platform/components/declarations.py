@@ -66,6 +66,14 @@ def place_of(context: dg.ComponentLoadContext, *path: str | int) -> str:
     return file_of(context)
 
 
+def place_in_project(context: dg.ComponentLoadContext) -> str:
+    """`file:line` of the declaration, from the project's root: the same on every machine."""
+    place = place_of(context)
+    root = f"{context.project_root}/"
+    absolute = place if place.startswith("/") else str(Path.cwd() / place)
+    return absolute.removeprefix(root)
+
+
 def _walk(tree: Any, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
     yield path, tree.position.start.line
     for key, child in tree.children.items():

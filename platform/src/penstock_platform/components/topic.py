@@ -65,7 +65,7 @@ class TopicComponent(dg.Component):
         if spec.contract is not None:
             place = declarations.place_of(context, "schema", "file")
             contract = _read_contract(context.path, spec.contract.file, place)
-        return cls(spec, contract, declarations.place_of(context))
+        return cls(spec, contract, declarations.place_in_project(context))
 
     def plan(self, settings: Settings | None = None) -> TopicPlan:
         """What follows from the declaration in this home."""
