@@ -6,8 +6,9 @@ What has to be known of Connect:
   still commit. So the work on the lake runs in *named* sessions whose id is the same in every
   process, and its operations carry a tag; whoever runs the same work again interrupts that tag
   first. (An operation can only be interrupted from within its own session.)
-- A session that has ended, by a time-out or a restart, can never be used again under its id. A
-  named session then goes on as its next generation; nothing of the one before is running any more.
+- A session that has ended, by a time-out or by being closed, cannot be used again under its id
+  while the server remembers that (ours does not). A named session then goes on as its next
+  generation; nothing of the one before is running any more.
 - A dead server shows as UNAVAILABLE for minutes with the client's own patience. Here it is asked
   for a minute, which is more than the supervisor needs to bring it back, and then named.
 
@@ -16,6 +17,7 @@ Called after the server was killed, ``session`` opens a new one; what ran in the
 
 from __future__ import annotations
 
+import atexit
 import logging
 import socket
 import threading
@@ -83,6 +85,11 @@ class SparkConnect:
             self._wait_for_server()
             session = self._open(scope)
             self._sessions[scope] = session
+            # Left behind, a session keeps a catalog and an S3 client in the server until it times
+            # out. Registered anew, so that it runs before what PySpark does at exit: a call to the
+            # server for each client, which waits long for one that is gone.
+            atexit.unregister(self.close)
+            atexit.register(self.close)
             return session
 
     @contextmanager
@@ -100,11 +107,15 @@ class SparkConnect:
         return list(self.session(scope).interruptTag(spark_tag(tag)))
 
     def close(self) -> None:
-        """Leave all sessions. The process's own ends; named ones stay for the others."""
+        """Leave all sessions; also called at the end of the process. Its own session ends with it,
+        named ones stay for the others. Nobody waits for a server that is gone."""
         with self._lock:
-            for session in self._sessions.values():
+            left, self._sessions = list(self._sessions.values()), {}
+            gone = bool(left) and self._reachable() is not None
+            for session in left:
+                if gone:
+                    cast("ConnectSession", session).release_session_on_close = False
                 session.stop()
-            self._sessions.clear()
 
     def _open(self, scope: str) -> SparkSession:
         if not scope:

@@ -15,6 +15,7 @@ from penstock_platform.settings import Settings, SettingsError
 
 CATALOG = "lake"
 CATALOG_PREFIX = f"spark.sql.catalog.{CATALOG}"
+SESSION_TIMEOUT = "10m"
 SQLITE_SCHEME = "sqlite:///"
 # The writer waits for another writer's commit this long before SQLite says "database is locked".
 SQLITE_OPTIONS = "busy_timeout=15000&journal_mode=WAL"
@@ -114,6 +115,10 @@ def _local_conf(settings: Settings, state: Path) -> dict[str, str]:
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "20",
         "spark.connect.ui.retainedSessions": "20",
+        # A process that was killed leaves its session behind, with a catalog and an S3 client.
+        "spark.connect.session.manager.defaultSessionTimeout": SESSION_TIMEOUT,
+        # Named sessions come back under their id after a quiet hour (resources/spark.py).
+        "spark.connect.session.manager.closedSessionsTombstonesSize": "0",
         "spark.connect.ui.retainedStatements": "20",
         # Windows are small and the cores few: 200 shuffle partitions would be 200 empty tasks.
         "spark.sql.shuffle.partitions": "4",
