@@ -44,7 +44,8 @@ demo: install ## real records from producers to a proven table, and a loss that 
 	@$(BIN)/penstock-demo
 
 test: install check ## lint, types, architecture and the whole suite
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto --dist loadgroup -m "not end_to_end"
+	$(BIN)/pytest -m end_to_end
 
 check: install ## lint, formatting, strict types, import contracts
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@ import pytest
 
 from penstock_platform.spark.warmup import NAMESPACE, warm_up
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.xdist_group("lake")]
 
 
 def test_warming_up_twice_leaves_no_table(penstock: Any) -> None:
