@@ -101,6 +101,10 @@ class TwinKafka:
     def alter(self, topic: str, configs: Mapping[str, str]) -> None:
         self.configs.setdefault(topic, {}).update(configs)
 
+    def group_offsets(self, group: str, topic: str) -> dict[int, int]:
+        del topic
+        return self.groups.get(group, {})
+
     def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         for p, offset in before.items():
             self.memory.topics[topic].partitions[p].log_start = offset
@@ -221,7 +225,8 @@ class Stage:
         return self.twin.kafka.ref(self.topic)
 
     def create_topics(self) -> None:
-        self.twin.kafka.create(self.topic, self.plan.spec.spec.partitions)
+        spec = self.plan.spec
+        self.twin.kafka.create(self.topic, spec.spec.partitions, configs=spec.broker_configs)
         self.twin.kafka.create(AUDIT_TOPIC, 1)
 
     def produce(self, records: int, partition: int = 0) -> OffsetRange:

@@ -180,6 +180,44 @@ def test_alerts_and_which_of_them_are_open(ready: Any, run: Run) -> None:
     assert len(json.loads(run(alert_command, "list", "-o", "json").output)) == 2
 
 
+def test_topics_of_the_cluster_and_what_is_declared(
+    ready: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = {ready.topic: ready.plan.spec}
+    monkeypatch.setattr(topic_command, "declarations", lambda _penstock: declared)
+    ready.landed(20)
+    ready.twin.kafka.create("stray", 1)
+    rows = json.loads(run(topic_command, "list", "-o", "json").output)
+    assert [(r["topic"], r["declared"], r["records"], r["windows"]) for r in rows] == [
+        ("shop.orders", True, 20, 1),
+        ("stray", False, 0, 0),
+    ]
+    ready.twin.kafka.configs[ready.topic]["retention.ms"] = "60000"
+    ready.twin.kafka.groups["penstock.bronze.shop_orders"] = {0: 15}
+    document = json.loads(run(topic_command, "describe", "shop.orders", "-o", "json").output)
+    assert document["drift"] == ["retention.ms is 60000, declared -1; materialise the topic"]
+    assert document["offsets"][0] == {
+        "partition": 0,
+        "log_start": 0,
+        "last_stable": 20,
+        "end": 20,
+        "frozen": 20,
+        "landed": 15,
+        "lag": 5,
+    }
+    assert "drift: retention.ms is 60000" in run(topic_command, "describe", "shop.orders").output
+
+
+def test_topics_are_told_of_while_dagster_is_away(
+    ready: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_command, "declarations", lambda _penstock: None)
+    ready.landed(20)
+    result = run(topic_command, "list")
+    assert "shop.orders" in result.output
+    assert "Dagster does not answer" in result.output
+
+
 def test_the_questions_to_dagster_fit_its_schema() -> None:
     schema = create_schema().graphql_schema
     texts = {
