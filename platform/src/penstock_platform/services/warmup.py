@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 
+from penstock_platform.services.catalogue import SERVICE_VARIABLE
 from penstock_platform.services.layout import log_file
 from penstock_platform.settings import HOME_VARIABLE, Settings
 
@@ -27,7 +28,11 @@ def start_warm_up(settings: Settings) -> None:
             stdout=output,
             stderr=output,
             cwd=settings.project,
-            env={**os.environ, HOME_VARIABLE: str(settings.home)},
+            env={
+                **os.environ,
+                HOME_VARIABLE: str(settings.home),
+                SERVICE_VARIABLE: "warmup",  # `down` ends it with the rest
+            },
             start_new_session=True,
         )
 
