@@ -136,6 +136,33 @@ def test_silver_refuses_a_window_that_is_not_proven(ready: Any) -> None:
     assert not ready.twin.lake.rows
 
 
+def test_silver_refuses_a_window_whose_rows_vanished_since(ready: Any) -> None:
+    window = ready.landed(20)
+    ready.twin.lake.put(bronze_table("shop.orders"), window.window_id, {0: range(5, 20)})
+    ready.run("reverify")
+    job = ready.defs.resolve_job_def(ready.plan.landing_job)
+    alone = job.get_subset(asset_selection={ready.plan.silver_key})
+    result = alone.execute_in_process(
+        instance=ready.instance, partition_key=window.window, raise_on_error=False
+    )
+    assert not result.success
+    assert "is MISSING: its landing is not proven, so it is not parsed. Run: penstock window " in (
+        failure_text(result)
+    )
+
+
+def test_what_the_log_has_deleted_is_told_from_what_a_rerun_brings_back(ready: Any) -> None:
+    window = ready.frozen(100)
+    ready.twin.kafka.delete_records(ready.topic, {0: 40})
+    ready.refuse_rows = lambda _w: {0: {10, 11, 60}}
+    stored = verdicts(ready.land(window))[STORED]
+    rows = stored.metadata["findings"].records  # type: ignore[union-attr]
+    assert {(r.data["kind"], r.data["first"], r.data["last"]) for r in rows} == {
+        ("retained_away", 10, 11),
+        ("missing", 60, 60),
+    }
+
+
 def test_evidence_that_is_due_passes_in_yellow_and_is_heard_later_alone(ready: Any) -> None:
     sent = ready.produce(30)
     ready.pass_time(60)

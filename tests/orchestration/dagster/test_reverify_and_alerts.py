@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from penstock_platform.components.alerting import AlertCursor
+from penstock_platform.components.alerting import AlertCursor, deliver, new_evaluations
 from penstock_platform.domain.books import WindowState
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.resources.alerts import AlertError, Alerts, FileChannel, read_alerts
@@ -194,6 +194,36 @@ def test_a_channel_that_is_down_gets_its_alerts_later_in_order(
     assert not alarm.look(), "the file has them already"
     assert list(read_alerts(tmp_path / "pager.jsonl")) == [alert, resolve]
     assert not AlertCursor.from_text(alarm.cursor).outbox
+
+
+def test_a_later_alert_of_an_incident_waits_for_the_earlier(ready: Any, tmp_path: Path) -> None:
+    pager = Broken(tmp_path / "pager.jsonl")
+
+    def deliver_and_recover(alert: Any) -> None:
+        down, pager.down = pager.down, False
+        if down:
+            raise AlertError("pager: no answer")
+        pager.file.deliver(alert)
+
+    pager.deliver = deliver_and_recover  # type: ignore[method-assign]
+    ready.twin.alerts = Alerts([pager])
+    trigger, resolve = ({"event_action": a, "dedup_key": "k"} for a in ("trigger", "resolve"))
+    cursor = AlertCursor()
+    deliver(ready.twin, cursor, [trigger, resolve])
+    assert not list(read_alerts(tmp_path / "pager.jsonl")), "a resolve must not come first"
+    deliver(ready.twin, cursor, [])
+    assert list(read_alerts(tmp_path / "pager.jsonl")) == [trigger, resolve]
+
+
+def test_an_evaluation_is_read_once_although_looks_overlap(ready: Any) -> None:
+    """Seen twice, a check that failed and passed since would alert and resolve once more."""
+    ready.landed(10)
+    keys = [dg.AssetCheckKey(ready.plan.bronze_key, STORED)]
+    cursor = AlertCursor()
+    assert len(new_evaluations(ready.instance, keys, cursor)) == 1
+    cursor.rows = {}
+    assert not new_evaluations(ready.instance, keys, cursor)
+    assert not new_evaluations(ready.instance, keys, AlertCursor.from_text(cursor.to_text()))
 
 
 def test_a_sensor_killed_before_its_cursor_was_kept_repeats_nothing_in_the_file(
