@@ -118,6 +118,28 @@ def test_the_audit_ends_with_3_when_the_books_do_not_balance(ready: Any, run: Ru
     assert (one.exit_code, "5 missing" in one.output) == (3, True)
 
 
+@pytest.mark.parametrize(("accepts", "code"), [(True, 0), (False, 3)])
+def test_the_declaration_says_whether_evidence_may_be_missing(
+    stage: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, accepts: bool, code: int
+) -> None:
+    made = stage(audit={"grace": "1s", "accept_unaudited": accepts})
+    made.create_topics()
+    made.pass_time(30)
+    made.tick("window_sensor")
+    made.produce(5)
+    made.pass_time(60)
+    made.tick("window_sensor")
+    made.pass_time(10)
+    made.land(made.newest())
+    monkeypatch.setattr(audit_command, "Connections", lambda _settings: made.twin)
+    monkeypatch.setattr(audit_command, "settings", lambda: made.twin.settings)
+    declared = {made.topic: made.plan.spec}
+    monkeypatch.setattr(audit_command, "declarations", lambda _penstock: declared)
+    result = CliRunner().invoke(audit_command.command, ["shop.orders", "-o", "json"])
+    assert json.loads(result.output)["windows"][0]["state"] == "UNAUDITED"
+    assert result.exit_code == code
+
+
 def test_a_rerun_lands_again_and_says_how_it_ended(
     ready: Any, run: Run, api: type[FakeApi]
 ) -> None:
