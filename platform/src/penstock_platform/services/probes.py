@@ -23,6 +23,7 @@ from penstock_platform.settings import Settings
 CALL_SECONDS = 5.0
 # The first query of a Connect server loads classes for some seconds.
 SPARK_SECONDS = 60.0
+PROBE_SESSION = str(uuid.uuid4())  # one a process: see probe_spark
 # What runs must be launched with; assets and freshness daemons may follow later.
 DAEMONS = ("SENSOR", "SCHEDULER", "QUEUED_RUN_COORDINATOR")
 
@@ -88,7 +89,12 @@ def probe_s3(settings: Settings) -> str:
 
 
 def probe_spark(settings: Settings) -> str:
-    """A query that goes through the catalog, over the Connect protocol itself."""
+    """A query that goes through the catalog, over the Connect protocol itself.
+
+    On a cold machine an attempt can time out while its session still makes the catalog's tables in
+    the server. The next attempt is in the same session, which waits for that; another session would
+    make them too, and fail.
+    """
     import grpc  # type: ignore[import-untyped]  # noqa: PLC0415
     from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc  # noqa: PLC0415
 
@@ -96,7 +102,7 @@ def probe_spark(settings: Settings) -> str:
     _connect(address if ":" in address else f"{address}:15002")
     plan = base_pb2.Plan()
     plan.command.sql_command.input.sql.query = "SHOW NAMESPACES IN lake"
-    request = base_pb2.ExecutePlanRequest(session_id=str(uuid.uuid4()), plan=plan)
+    request = base_pb2.ExecutePlanRequest(session_id=PROBE_SESSION, plan=plan)
     request.user_context.user_id = "penstock-probe"
     with grpc.insecure_channel(address) as channel:
         stub = base_pb2_grpc.SparkConnectServiceStub(channel)  # type: ignore[no-untyped-call]
@@ -110,7 +116,8 @@ def probe_spark(settings: Settings) -> str:
             text = str(error.details()).strip().splitlines() or ["no details"]
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 raise NotReady(text[0]) from error
-            raise Broken(f"Spark cannot use the catalog: {text[0]}") from error
+            # Another session (a run's) may just be making the catalog's tables: not the last word.
+            raise NotReady(f"Spark cannot use the catalog: {text[0]}") from error
     return "catalog lake answers"
 
 
