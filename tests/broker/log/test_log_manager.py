@@ -594,3 +594,17 @@ def test_another_brokers_directory_is_refused(broker: Broker) -> None:
     broker.settings["broker.id"] = "5"
     with pytest.raises(MetadataError, match="belongs to broker"):
         broker.start()
+
+
+def test_a_section_of_the_metadata_survives_a_kill(broker: Broker) -> None:
+    assert broker.metadata.section("quotas") == {}
+    version = broker.metadata.version
+    broker.metadata.put_section("quotas", {"app": {"producer_byte_rate": 1.0}})
+    assert broker.metadata.version > version
+    assert isinstance(broker.files, MemFiles)
+    broker.files.fail("write", errno.ENOSPC, path_part="metadata.json")
+    with pytest.raises(OSError):
+        broker.metadata.put_section("quotas", {})
+    assert broker.metadata.section("quotas") == {"app": {"producer_byte_rate": 1.0}}
+    broker.kill()
+    assert broker.metadata.section("quotas") == {"app": {"producer_byte_rate": 1.0}}

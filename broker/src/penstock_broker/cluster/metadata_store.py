@@ -7,8 +7,9 @@ are on the disk when these return.
 Format of ``metadata.json``: one JSON object, replaced as a whole (written beside, synced,
 renamed): ``format`` (1), ``cluster_id``, ``broker_id``, ``next_producer_id``,
 ``first_leader_epoch``, ``topics`` (``name``, ``id``, ``created_ms``, ``configs``,
-``leader_epochs`` by partition) and ``deleting`` (name by topic id: topics whose logs are still to
-be removed).
+``leader_epochs`` by partition), ``deleting`` (name by topic id: topics whose logs are still to be
+removed) and ``sections``: what other parts of the broker keep with the cluster (ACLs, SCRAM
+credentials, quotas, …), one JSON object by name, whose form its owner describes.
 """
 
 from __future__ import annotations
@@ -113,6 +114,14 @@ class MetadataStore(Protocol):
         """A block of producer ids that nobody gets again."""
         ...
 
+    def section(self, name: str) -> Mapping[str, Any]:
+        """What another part of the broker keeps here: a JSON object, empty at first."""
+        ...
+
+    def put_section(self, name: str, value: Mapping[str, Any]) -> None:
+        """Replace a section; it is on the disk when this returns. OSError: nothing changed."""
+        ...
+
 
 def new_cluster_id() -> str:
     """A random id in Kafka's form: 16 bytes, URL-safe base64 without padding, no leading dash."""
@@ -143,6 +152,7 @@ class LocalMetadataStore:
         self._next_producer_id = 0
         self._first_leader_epoch = 0
         self._cluster_id = ""
+        self._sections: dict[str, Mapping[str, Any]] = {}
         if files.exists(path):
             self._load()
         else:
@@ -259,6 +269,19 @@ class LocalMetadataStore:
         self._save()
         return range(first, first + PRODUCER_ID_BLOCK)
 
+    def section(self, name: str) -> Mapping[str, Any]:
+        return self._sections.get(name, MappingProxyType({}))
+
+    def put_section(self, name: str, value: Mapping[str, Any]) -> None:
+        before = self._sections
+        self._sections = {**before, name: dict(value)}
+        try:
+            self._save()
+        except OSError:
+            self._sections = before
+            raise
+        self._version += 1
+
     def _known(self, name: str) -> Topic:
         topic = self._topics.get(name)
         if topic is None:
@@ -298,6 +321,7 @@ class LocalMetadataStore:
             "first_leader_epoch": self._first_leader_epoch,
             "topics": [_topic_to_json(topic) for topic in self._topics.values()],
             "deleting": {str(topic_id): name for topic_id, name in self._deleting.items()},
+            "sections": self._sections,
         }
         replace_file(self._files, self._path, json.dumps(document, indent=1).encode() + b"\n")
 
@@ -315,6 +339,7 @@ class LocalMetadataStore:
             self._next_producer_id = document["next_producer_id"]
             self._first_leader_epoch = document["first_leader_epoch"]
             self._deleting = {uuid.UUID(k): v for k, v in document["deleting"].items()}
+            self._sections = dict(document.get("sections", {}))
             topics = [_topic_from_json(entry, broker_id) for entry in document["topics"]]
         except (ValueError, KeyError, TypeError) as error:
             raise MetadataError(f"{self._path} is damaged: {error!r}") from error
