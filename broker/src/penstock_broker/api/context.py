@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock_broker.config import BrokerConfig
     from penstock_broker.groups.coordinator import GroupCoordinator
     from penstock_broker.groups.offsets import OffsetsTopic
+    from penstock_broker.metrics import Metrics
     from penstock_broker.replication.replica_manager import ReplicaManager
 
 
@@ -111,6 +112,7 @@ class Services:
         "groups",
         "metadata",
         "metadata_cache",
+        "metrics",
         "next_producer_id",
         "offsets",
         "purgatory",
@@ -131,6 +133,7 @@ class Services:
         offsets: OffsetsTopic,
         purgatory: Purgatory,
         next_producer_id: Callable[[], int],
+        metrics: Metrics,
         address_of: Callable[[], tuple[str, int]],
     ) -> None:
         self.config = config
@@ -141,6 +144,7 @@ class Services:
         self.metadata_cache = metadata_cache
         self.offsets = offsets
         self.next_producer_id = next_producer_id
+        self.metrics = metrics
         self.groups = groups
         self.purgatory = purgatory
         self.address_of = address_of

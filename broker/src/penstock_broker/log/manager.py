@@ -43,6 +43,7 @@ from penstock_broker.log.files import (
 )
 from penstock_broker.log.log import FlushJob, Log
 from penstock_broker.log.recovery import LogPlace
+from penstock_broker.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,10 @@ def parse_log_directory_name(name: str) -> TopicPartition | None:
 class LogManager:
     """The logs of one data directory. Owned by the event loop; not thread-safe."""
 
-    def __init__(self, data_dir: Path, clock: Clock, files: Files) -> None:
+    def __init__(
+        self, data_dir: Path, clock: Clock, files: Files, metrics: Metrics | None = None
+    ) -> None:
+        self.metrics = metrics or Metrics()
         self.data_dir = data_dir
         self.was_clean = True
         """Whether the last process that served the directory closed it."""

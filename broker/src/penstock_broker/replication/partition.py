@@ -15,6 +15,7 @@ from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.log import AppendResult, Log
 from penstock_broker.log.lookup import TimestampOffset
 from penstock_broker.log.slice import LogSlice
+from penstock_broker.metrics import TopicMetrics
 from penstock_broker.wire.records import validate_batches
 
 
@@ -25,7 +26,16 @@ class Partition:
     partition and the number of bytes after every append that consumers can see.
     """
 
-    __slots__ = ("index", "leader_epoch", "leader_id", "listeners", "log", "topic", "topic_id")
+    __slots__ = (
+        "counters",
+        "index",
+        "leader_epoch",
+        "leader_id",
+        "listeners",
+        "log",
+        "topic",
+        "topic_id",
+    )
 
     def __init__(
         self,
@@ -37,6 +47,7 @@ class Partition:
         leader_id: int,
         leader_epoch: int,
         listeners: Sequence[Callable[[Partition, int], None]] = (),
+        counters: TopicMetrics | None = None,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -45,6 +56,8 @@ class Partition:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.listeners = listeners
+        self.counters = counters or TopicMetrics()
+        """What is counted of its topic; all partitions of a topic share them."""
 
     @property
     def high_watermark(self) -> int:
@@ -100,6 +113,9 @@ class Partition:
         result = log.append(batches, self.leader_epoch)
         if not result.duplicate:
             size = len(records) if records is not None else 0
+            counters = self.counters
+            counters.bytes_in += size
+            counters.messages_in += result.last_offset - result.base_offset + 1
             for listener in self.listeners:
                 listener(self, size)
         return result

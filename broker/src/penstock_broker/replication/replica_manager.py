@@ -153,6 +153,7 @@ class ReplicaManager:
             leader_id=part.leader,
             leader_epoch=part.leader_epoch,
             listeners=self.advance_listeners,
+            counters=self.logs.metrics.topic(topic.name),
         )
 
     # -- topics ------------------------------------------------------------------------------
@@ -210,6 +211,7 @@ class ReplicaManager:
             topic = self._metadata.delete_topic(name)
         except OSError as error:
             raise _storage_error(f"cannot delete topic {name}", error) from error
+        self.logs.metrics.forget_topic(name)
         keys = [(name, part.index) for part in topic.partitions]
         for key in keys:
             self._offline.pop(key, None)

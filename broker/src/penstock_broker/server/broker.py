@@ -31,6 +31,7 @@ from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
 from penstock_broker.log.files import Files, OsFiles
 from penstock_broker.log.log import FlushJob
 from penstock_broker.log.manager import DataDirectoryError, LogManager
+from penstock_broker.metrics import Metrics
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.server.dispatch import Dispatcher
@@ -68,7 +69,8 @@ class Broker:
         self._jobs: list[asyncio.Task[None]] = []
         self._producer_ids = iter(range(0))
         self._advertised = ("127.0.0.1", 0)
-        self.logs = LogManager(data_dir, self._clock, self._files)
+        self.metrics = Metrics()
+        self.logs = LogManager(data_dir, self._clock, self._files, self.metrics)
         self.logs.run_in_background = lambda job: self._loop.run_in_executor(None, job)
 
     # -- start -------------------------------------------------------------------------------
@@ -142,6 +144,7 @@ class Broker:
             offsets=self.offsets,
             purgatory=self.purgatory,
             next_producer_id=self._next_producer_id,
+            metrics=self.metrics,
             address_of=lambda: self._advertised,
         )
         self.listener = Listener(config, Dispatcher(self.services, api_table()), self._loop)
