@@ -98,7 +98,7 @@ def test_the_table_of_apis() -> None:
     table = run("api-table")
     assert table.returncode == 0
     assert "Produce" in table.stdout
-    assert "3-9 (advertised 0-9)" in table.stdout
+    assert "3-11 (advertised 0-11)" in table.stdout
 
 
 def test_a_log_can_be_dumped(new_broker: Callable[..., BrokerProcess]) -> None:

@@ -73,7 +73,8 @@ def _range(text: str) -> tuple[int, int]:
     return (int(first), int(last or first))
 
 
-TYPE_NAMES = {"int8", "int16", "int32", "int64", "bool", "string", "bytes", "uuid", "records"}
+NUMBERS = {"int8", "int16", "int32", "int64", "float64"}
+TYPE_NAMES = NUMBERS | {"bool", "string", "bytes", "uuid", "records"}
 
 
 def _type_name(entry: Field) -> str:

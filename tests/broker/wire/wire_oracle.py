@@ -57,6 +57,8 @@ def _their_value(theirs: Any, name: str) -> Any:
         return getattr(theirs, name)
     if isinstance(theirs_value := getattr(theirs, name, None), bool):
         return theirs_value  # the request's question
+    if not hasattr(theirs, "authorized_operations"):
+        return getattr(theirs, name)
     bits = theirs.authorized_operations
     unsigned = 1 << 31 if bits is None else sum(1 << bit for bit in bits)
     return unsigned - (1 << 32) if unsigned >> 31 else unsigned

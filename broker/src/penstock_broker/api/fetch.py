@@ -55,7 +55,7 @@ def refuse(request: FetchRequest, error: KafkaError, version: int) -> FetchRespo
     )
 
 
-@api(API_KEY, FetchRequest, refuse=refuse)
+@api(API_KEY, FetchRequest, refuse=refuse, versions=range(4, 13))
 def fetch(services: Services, exchange: Exchange, request: FetchRequest) -> Reply:
     if request.session_id != 0:
         if request.session_epoch == FINAL_EPOCH:

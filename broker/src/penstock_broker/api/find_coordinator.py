@@ -1,4 +1,4 @@
-"""FindCoordinator (10), versions 0-4: which broker looks after a group.
+"""FindCoordinator (10), versions 0-6: which broker looks after a group.
 
 Behaviour:
 * Groups (key type 0): this broker, for every id; the internal topic is made on the first ask.
@@ -7,6 +7,7 @@ Behaviour:
 
 Version notes:
 * v1: key types. v3: flexible. v4: several keys at once, the answer per key (KIP-699).
+* v5: the same bytes as v4 (KIP-890). v6: share groups (key type 2, KIP-932): INVALID_REQUEST.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""InitProducerId (22), versions 0-4: an identity for an idempotent producer.
+"""InitProducerId (22), versions 0-5: an identity for an idempotent producer.
 
 Behaviour:
 * Without a transactional id: always a new id with epoch 0, never given out again, not even after
@@ -7,6 +7,7 @@ Behaviour:
 
 Version notes:
 * v2: flexible. v3: producer id and epoch (KIP-360). v4: PRODUCER_FENCED exists.
+* v5: the same bytes as v4; the client knows TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations

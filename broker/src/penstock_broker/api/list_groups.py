@@ -1,10 +1,11 @@
-"""ListGroups (16), versions 0-4: the groups that this broker looks after.
+"""ListGroups (16), versions 0-5: the groups that this broker looks after.
 
 Behaviour:
 * Every group that has members or offsets, or had until lately; states in any case of letters.
 
 Version notes:
 * v3: flexible. v4: filter by state, and the state in the answer (KIP-518).
+* v5: filter by type, and the type in the answer: every group is a classic one (KIP-848).
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ def refuse(request: ListGroupsRequest, error: KafkaError, version: int) -> ListG
 @api(API_KEY, ListGroupsRequest, refuse=refuse)
 def list_groups(services: Services, exchange: Exchange, request: ListGroupsRequest) -> Reply:
     wanted = {state.lower() for state in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    if types and "classic" not in types:
+        return ListGroupsResponse()
     return ListGroupsResponse(
         groups=[
             ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state,
+                group_type="classic",
             )
             for group in services.groups.groups()
             if not wanted or group.state.lower() in wanted

@@ -1,15 +1,18 @@
-"""ListOffsets (2), versions 1-7: the ends of a log, and the first record at or after a time.
+"""ListOffsets (2), versions 1-9: the ends of a log, and the first record at or after a time.
 
 Behaviour:
 * -1: the high watermark; -2: the log's start; -3 (v7): the record with the largest timestamp.
+* Nothing is in tiered storage, so that -4 (v8), the first offset on this disk, is the log's start,
+  and -5 (v9), the last offset in tiered storage, is answered -1.
 * Else the first record, in offset order, whose timestamp is at or after the one given, looked up
   inside compressed batches too; none: offset -1, timestamp -1, epoch -1 and no error.
 * The leader epoch in an answer is that of the offset, not the current one.
 
 Version notes:
 * v0 (a list, and other rules) is not served. v2: isolation level. v4: leader epochs.
-* v6: flexible. v7: -3 (KIP-734); below it is UNSUPPORTED_VERSION, as -4 and less always are.
-* v1-v7: a partition named twice gets INVALID_REQUEST both times.
+* v6: flexible. v7: -3 (KIP-734). v8: -4 (KIP-405). v9: -5 (KIP-1005). A special time that its
+  version does not know is UNSUPPORTED_VERSION.
+* v1-v9: a partition named twice gets INVALID_REQUEST both times.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.messages.list_offsets import (
     API_KEY,
+    EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
     ListOffsetsPartition,
@@ -30,6 +35,9 @@ from penstock_broker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+_OLDEST = {7: MAX_TIMESTAMP, 8: EARLIEST_LOCAL_TIMESTAMP, 9: LATEST_TIERED_TIMESTAMP}
+"""The lowest special time by version; below 7 it is EARLIEST_TIMESTAMP."""
 
 
 def refuse(request: ListOffsetsRequest, error: KafkaError, version: int) -> ListOffsetsResponse:
@@ -68,8 +76,7 @@ def _look_up(
 ) -> ListOffsetsPartitionResponse:
     partition = services.replicas.partition(topic, wanted.partition_index)
     partition.check_leader_epoch(wanted.current_leader_epoch)
-    oldest = MAX_TIMESTAMP if version >= 7 else EARLIEST_TIMESTAMP
-    if wanted.timestamp < oldest:
+    if wanted.timestamp < _OLDEST.get(version, EARLIEST_TIMESTAMP):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     index = wanted.partition_index
     if wanted.timestamp == LATEST_TIMESTAMP:
@@ -78,12 +85,14 @@ def _look_up(
             offset=partition.last_stable_offset,
             leader_epoch=partition.leader_epoch,
         )
-    if wanted.timestamp == EARLIEST_TIMESTAMP:
+    if wanted.timestamp in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
         offset = partition.log_start_offset
         return ListOffsetsPartitionResponse(
             partition_index=index, offset=offset, leader_epoch=partition.epoch_of(offset)
         )
-    if wanted.timestamp == MAX_TIMESTAMP:
+    if wanted.timestamp == LATEST_TIERED_TIMESTAMP:
+        found = None
+    elif wanted.timestamp == MAX_TIMESTAMP:
         found = partition.max_timestamp_offset()
     else:
         found = partition.offset_for_timestamp(wanted.timestamp)

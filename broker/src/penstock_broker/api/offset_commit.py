@@ -1,4 +1,4 @@
-"""OffsetCommit (8), versions 2-8: how far a group has come.
+"""OffsetCommit (8), versions 2-9: how far a group has come.
 
 Behaviour:
 * Members commit for their current generation; "simple" consumers (generation -1, no member) only
@@ -8,6 +8,8 @@ Behaviour:
 Version notes:
 * v2-v4: the retention time is ignored, the broker's setting holds (KIP-211).
 * v6: leader epoch. v7: static members. v8: flexible.
+* v9: the member epoch of consumer groups (KIP-848) in the place of the generation; groups here are
+  classic, which v9 serves as v8 did.
 """
 
 from __future__ import annotations

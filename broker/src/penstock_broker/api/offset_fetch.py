@@ -1,4 +1,4 @@
-"""OffsetFetch (9), versions 1-8: the committed offsets of groups.
+"""OffsetFetch (9), versions 1-9: the committed offsets of groups.
 
 Behaviour:
 * Nothing committed, or a group that nobody knows: offset -1, epoch -1, empty metadata, no error.
@@ -7,6 +7,7 @@ Behaviour:
 Version notes:
 * v2: null topics ask for everything the group has; an error of its own. v5: leader epochs.
 * v6: flexible. v8: several groups at once (KIP-709).
+* v9: member id and epoch, looked at for consumer groups (KIP-848) only, which are not here.
 """
 
 from __future__ import annotations

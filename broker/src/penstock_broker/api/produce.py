@@ -1,4 +1,4 @@
-"""Produce (0), versions 3-9 (advertised 0-9): append record batches to partitions.
+"""Produce (0), versions 3-11 (advertised 0-11): append record batches to partitions.
 
 Behaviour:
 * Each partition succeeds or fails on its own. A batch is checked (size, CRC, magic, counts,
@@ -14,6 +14,8 @@ Behaviour:
 Version notes:
 * v0-v2 (message formats 0 and 1) are advertised and refused: see ApiVersions.
 * v5: log start offset. v7: zstd. v8: error message and record errors (KIP-467). v9: flexible.
+* v10: the current leader beside NOT_LEADER_OR_FOLLOWER (KIP-951): it never changes here. v11: the
+  same bytes; the client knows TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ def _response_of_one(topic: str, response: PartitionProduceResponse) -> ProduceR
     )
 
 
-@api(API_KEY, ProduceRequest, refuse=refuse, advertised=range(10), quick=quick)
+@api(API_KEY, ProduceRequest, refuse=refuse, advertised=range(12), quick=quick)
 def produce(services: Services, exchange: Exchange, request: ProduceRequest) -> Reply:
     if request.acks not in {-1, 0, 1}:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)

@@ -3,7 +3,7 @@
 from penstock_broker.wire.schema import BOOL, INT16, INT32, INT64, STRING, Struct, field
 
 API_KEY = 26
-VERSIONS = range(4)
+VERSIONS = range(5)
 FLEXIBLE_FROM = 3
 
 

@@ -1,5 +1,9 @@
-"""Fetch: read record batches, as consumer (`replica_id` -1) or as follower."""
+"""Fetch: read record batches, as consumer (`replica_id` -1) or as follower.
 
+Topics are named to version 12, and known by their id from version 13 on (KIP-516).
+"""
+
+import uuid
 from collections.abc import Sized
 
 from penstock_broker.wire.schema import (
@@ -9,13 +13,15 @@ from penstock_broker.wire.schema import (
     INT64,
     RECORDS,
     STRING,
+    UUID,
+    UUID_ZERO,
     Struct,
     array,
     field,
 )
 
 API_KEY = 1
-VERSIONS = range(4, 13)
+VERSIONS = range(4, 18)
 FLEXIBLE_FROM = 12
 
 
@@ -26,22 +32,31 @@ class FetchPartition(Struct):
     last_fetched_epoch: int = field(INT32, since=12, default=-1)
     log_start_offset: int = field(INT64, since=5, default=-1)
     partition_max_bytes: int = field(INT32)
+    replica_directory_id: uuid.UUID = field(UUID, since=17, tag=0, default=UUID_ZERO)
 
 
 class FetchTopic(Struct):
-    topic: str = field(STRING)
+    topic: str = field(STRING, until=12, default="")
+    topic_id: uuid.UUID = field(UUID, since=13, default=UUID_ZERO)
     partitions: list[FetchPartition] = array(FetchPartition)
 
 
 class ForgottenTopic(Struct):
-    topic: str = field(STRING, since=7)
+    topic: str = field(STRING, since=7, until=12, default="")
+    topic_id: uuid.UUID = field(UUID, since=13, default=UUID_ZERO)
     partitions: list[int] = array(INT32, since=7)
+
+
+class ReplicaState(Struct):
+    replica_id: int = field(INT32, since=15, default=-1)
+    replica_epoch: int = field(INT64, since=15, default=-1)
 
 
 class FetchRequest(Struct, versions=VERSIONS, flexible_from=FLEXIBLE_FROM):
     """`isolation_level` 1 is read_committed; sessions as in KIP-227."""
 
-    replica_id: int = field(INT32, default=-1)
+    replica_id: int = field(INT32, until=14, default=-1)
+    replica_state: ReplicaState | None = field(ReplicaState, since=15, tag=1, default=None)
     max_wait_ms: int = field(INT32)
     min_bytes: int = field(INT32)
     max_bytes: int = field(INT32, since=3, default=0x7FFFFFFF)
@@ -93,8 +108,16 @@ class PartitionData(Struct):
 
 
 class FetchableTopicResponse(Struct):
-    topic: str = field(STRING)
+    topic: str = field(STRING, until=12, default="")
+    topic_id: uuid.UUID = field(UUID, since=13, default=UUID_ZERO)
     partitions: list[PartitionData] = array(PartitionData)
+
+
+class NodeEndpoint(Struct):
+    node_id: int = field(INT32, since=16)
+    host: str = field(STRING, since=16)
+    port: int = field(INT32, since=16)
+    rack: str | None = field(STRING, since=16, nullable_since=16, default=None)
 
 
 class FetchResponse(Struct, versions=VERSIONS, flexible_from=FLEXIBLE_FROM):
@@ -102,3 +125,4 @@ class FetchResponse(Struct, versions=VERSIONS, flexible_from=FLEXIBLE_FROM):
     error_code: int = field(INT16, since=7, default=0)
     session_id: int = field(INT32, since=7, default=0)
     responses: list[FetchableTopicResponse] = array(FetchableTopicResponse)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=16, tag=0, default=())

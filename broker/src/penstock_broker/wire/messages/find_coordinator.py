@@ -3,7 +3,7 @@
 from penstock_broker.wire.schema import INT8, INT16, INT32, STRING, Struct, array, field
 
 API_KEY = 10
-VERSIONS = range(5)
+VERSIONS = range(7)
 FLEXIBLE_FROM = 3
 
 

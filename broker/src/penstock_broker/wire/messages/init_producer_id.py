@@ -3,7 +3,7 @@
 from penstock_broker.wire.schema import INT16, INT32, INT64, STRING, Struct, field
 
 API_KEY = 22
-VERSIONS = range(5)
+VERSIONS = range(6)
 FLEXIBLE_FROM = 2
 
 

@@ -3,13 +3,17 @@
 from penstock_broker.wire.schema import INT8, INT16, INT32, INT64, STRING, Struct, array, field
 
 API_KEY = 2
-VERSIONS = range(1, 8)
+VERSIONS = range(1, 10)
 FLEXIBLE_FROM = 6
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 """KIP-734: the record with the largest timestamp; from version 7."""
+EARLIEST_LOCAL_TIMESTAMP = -4
+"""KIP-405: the first offset that is not only in tiered storage; from version 8."""
+LATEST_TIERED_TIMESTAMP = -5
+"""KIP-1005: the last offset in tiered storage; from version 9."""
 
 
 class ListOffsetsPartition(Struct):

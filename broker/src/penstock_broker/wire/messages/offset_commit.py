@@ -3,7 +3,7 @@
 from penstock_broker.wire.schema import INT16, INT32, INT64, STRING, Struct, array, field
 
 API_KEY = 8
-VERSIONS = range(2, 9)
+VERSIONS = range(2, 10)
 FLEXIBLE_FROM = 8
 
 

@@ -3,7 +3,7 @@
 from penstock_broker.wire.schema import BOOL, INT16, INT32, INT64, STRING, Struct, array, field
 
 API_KEY = 9
-VERSIONS = range(1, 9)
+VERSIONS = range(1, 10)
 FLEXIBLE_FROM = 6
 
 
@@ -19,6 +19,8 @@ class OffsetFetchRequestTopics(Struct):
 
 class OffsetFetchRequestGroup(Struct):
     group_id: str = field(STRING, since=8)
+    member_id: str | None = field(STRING, since=9, nullable_since=9, default=None)
+    member_epoch: int = field(INT32, since=9, default=-1)
     topics: list[OffsetFetchRequestTopics] | None = array(
         OffsetFetchRequestTopics, since=8, nullable_since=8, default=None
     )

@@ -3,7 +3,7 @@
 from penstock_broker.wire.schema import INT16, INT32, INT64, RECORDS, STRING, Struct, array, field
 
 API_KEY = 0
-VERSIONS = range(3, 10)
+VERSIONS = range(3, 12)
 FLEXIBLE_FROM = 9
 
 
@@ -31,6 +31,11 @@ class BatchIndexAndErrorMessage(Struct):
     batch_index_error_message: str | None = field(STRING, since=8, nullable_since=8, default=None)
 
 
+class LeaderIdAndEpoch(Struct):
+    leader_id: int = field(INT32, since=10, default=-1)
+    leader_epoch: int = field(INT32, since=10, default=-1)
+
+
 class PartitionProduceResponse(Struct):
     index: int = field(INT32)
     error_code: int = field(INT16, default=0)
@@ -41,6 +46,7 @@ class PartitionProduceResponse(Struct):
         BatchIndexAndErrorMessage, since=8, default=()
     )
     error_message: str | None = field(STRING, since=8, nullable_since=8, default=None)
+    current_leader: LeaderIdAndEpoch | None = field(LeaderIdAndEpoch, since=10, tag=0, default=None)
 
 
 class TopicProduceResponse(Struct):
@@ -48,6 +54,14 @@ class TopicProduceResponse(Struct):
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
 
 
+class NodeEndpoint(Struct):
+    node_id: int = field(INT32, since=10)
+    host: str = field(STRING, since=10)
+    port: int = field(INT32, since=10)
+    rack: str | None = field(STRING, since=10, nullable_since=10, default=None)
+
+
 class ProduceResponse(Struct, versions=VERSIONS, flexible_from=FLEXIBLE_FROM):
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = field(INT32, since=1, default=0)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=10, tag=0, default=())
