@@ -13,6 +13,7 @@ import logging
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, cast
 
 from penstock_broker.api.api_versions import unsupported_version
@@ -28,6 +29,7 @@ from penstock_broker.api.registry import Api, Quick
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.slice import LogSlice
 from penstock_broker.server.connection import Connection
+from penstock_broker.server.request_metrics import RequestClock, RequestMetrics
 from penstock_broker.wire.encoder import Encoder
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.fields import Struct
@@ -50,6 +52,7 @@ class Route:
     quick: Quick | None
     flexible: bool
     tagged_response: bool
+    metrics: RequestMetrics
 
 
 class RequestExchange:
@@ -57,6 +60,7 @@ class RequestExchange:
 
     __slots__ = (
         "_correlation_id",
+        "_deferred_at",
         "_on_closed",
         "_queued",
         "_route",
@@ -71,6 +75,7 @@ class RequestExchange:
         self._correlation_id = correlation_id
         self._on_closed: Callable[[], None] | None = None
         self._queued = False
+        self._deferred_at = 0.0
         self.client_id = connection.client_id
         self.parts: Sequence[bytes | LogSlice] | None = None
 
@@ -91,9 +96,10 @@ class RequestExchange:
         if self.connection.is_closed or self.parts is not None:
             return
         self._on_closed = None
+        self._route.metrics.remote.observe(perf_counter() - self._deferred_at)
         self.parts = self.frame(response)
         if self._queued:
-            self.connection.answered()
+            self.connection.answered(self.parts)
 
     def take_place(self) -> None:
         """The handler is done: send the answer if there is one and it is its turn, else wait."""
@@ -102,6 +108,7 @@ class RequestExchange:
             connection.send(self.parts)
         else:
             self._queued = True
+            self._deferred_at = perf_counter()
             connection.expect(self)
 
     def on_closed(self, callback: Callable[[], None]) -> None:
@@ -120,6 +127,7 @@ class RequestExchange:
             body = response.body
             prefix = response_prefix(self._correlation_id, len(body), route.tagged_response)
             return (prefix + body,)
+        route.metrics.count_errors(cast(Struct, response))
         parts: list[Any] = _encoder_of(type(response), route.version)(response)
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         prefix = response_prefix(self._correlation_id, size, route.tagged_response)
@@ -155,6 +163,8 @@ class Dispatcher:
     def __init__(self, services: Services, table: dict[int, Api]) -> None:
         self._services = services
         self._table = table
+        self._clock = RequestClock()
+        self.rest = self._clock.rest
         self._routes: dict[tuple[int, int], Route] = {}
         for api in table.values():
             for version in api.versions:
@@ -166,6 +176,7 @@ class Dispatcher:
                     api.quick,
                     flexible,
                     flexible and api.key != API_VERSIONS_KEY,
+                    RequestMetrics(services.metrics, api.name, version),
                 )
 
     def dispatch(self, frame: memoryview, connection: Connection) -> None:
@@ -178,6 +189,7 @@ class Dispatcher:
         if route is None:
             self._answer_unknown(key, version, correlation_id, connection)
             return
+        self._clock.begin(route.metrics)
         position = 10
         if id_size == -1:
             connection.client_id, connection.client_id_raw = None, b""
@@ -202,6 +214,7 @@ class Dispatcher:
             return
         except Exception:
             _logger.exception("%s v%d failed", route.api.name, version)
+            self._services.metrics.unexpected_errors.labels(route.api.name).inc()
             unknown = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
             exchange.parts = exchange.frame(route.api.refuse(request, unknown, version))
         exchange.take_place()
@@ -218,6 +231,7 @@ class Dispatcher:
             return True
         except Exception:
             _logger.exception("%s v%d failed", route.api.name, route.version)
+            self._services.metrics.unexpected_errors.labels(route.api.name).inc()
             exchange.connection.abort("internal error")
             return True
         if reply is None:

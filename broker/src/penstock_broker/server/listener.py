@@ -28,6 +28,7 @@ class Listener:
     ) -> None:
         self.frame_bytes_max = config.socket_request_max_bytes
         self.dispatch = dispatcher.dispatch
+        self.rest = dispatcher.rest
         self._config = config
         self._loop = loop
         self._server: asyncio.Server | None = None
