@@ -25,15 +25,17 @@ from dataclasses import dataclass
 from penstock_broker.clock import Clock
 from penstock_broker.config import LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.batch_rules import check_batch
 from penstock_broker.log.checkpoint import CheckpointDamagedError, read_lines, write_lines
-from penstock_broker.log.files import File
+from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.leader_epochs import LeaderEpochs
 from penstock_broker.log.lookup import TimestampOffset, first_at_or_after, latest_timestamp
 from penstock_broker.log.producer_state import AppendedBatch
+from penstock_broker.log.reading import read_segments
 from penstock_broker.log.recovery import LogPlace, Recovered, recover, snapshot_path
 from penstock_broker.log.scan import BadBatchError
 from penstock_broker.log.segment import Segment
-from penstock_broker.log.slice import EMPTY_SLICE, FileSlice, LogSlice
+from penstock_broker.log.slice import EMPTY_SLICE, LogSlice
 from penstock_broker.wire.records import NO_TIMESTAMP, RecordBatch
 
 _log = logging.getLogger(__name__)
@@ -53,23 +55,6 @@ class AppendResult:
     """The time given to its records under LogAppendTime; -1 under CreateTime."""
     log_start_offset: int
     duplicate: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FlushJob:
-    """Files to be synced, so that the log is on the disk below ``up_to_offset``."""
-
-    log: Log
-    up_to_offset: int
-    files: tuple[File, ...]
-
-    def run(self) -> None:
-        """Sync the files; in any thread. Then give the job to :meth:`Log.flushed`. OSError."""
-        for file in self.files:
-            file.sync()
-        place = self.log.place
-        if place.files.exists(place.directory):  # not deleted meanwhile
-            place.files.sync_directory(place.directory)
 
 
 class Log:
@@ -196,11 +181,11 @@ class Log:
                 return self._repeated(first)
         config = self.config
         view = batch.view
-        append_time_ms = self._check(batch, len(view), config, now_ms)
+        append_time_ms = check_batch(batch, len(view), config, now_ms)
         base_offset = self._end_offset
         last_offset = base_offset + batch.last_offset_delta
         segment = self._segments[-1]
-        if self._must_roll(segment, len(view), last_offset, now_ms):
+        if self.must_roll(segment, len(view), last_offset, now_ms):
             segment = self._roll()
         batch.assign(base_offset, leader_epoch)
         if leader_epoch > self.epochs.latest:
@@ -208,56 +193,24 @@ class Log:
         try:
             segment.append(view, base_offset, batch.max_timestamp)
         except OSError as error:
-            raise self._append_failed(segment, error) from error
-        self._end_offset = last_offset + 1
-        if segment.first_append_ms is None:
-            segment.first_append_ms = now_ms
+            raise self.append_failed(segment, error) from error
         if producer_id >= 0:
             appended = AppendedBatch(
                 batch.base_sequence, batch.last_sequence, base_offset, last_offset, append_time_ms
             )
             self.producers.note(producer_id, batch.producer_epoch, appended, now_ms)
-        if self._unflushed_since_ms is None:
-            self._unflushed_since_ms = now_ms
-        if self._end_offset - self.recovery_point >= config.flush_messages:
-            self.flush()
+        self.advance(segment, last_offset + 1, now_ms)
         return AppendResult(base_offset, last_offset, append_time_ms, self._start_offset)
 
-    def _check(self, batch: RecordBatch, size: int, config: LogConfig, now_ms: int) -> int:
-        """Hold a batch against the settings; the LogAppendTime that it got, or -1."""
-        if size > config.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"The record batch has {size} bytes, the topic's maximum is "
-                f"{config.max_message_bytes}.",
-            )
-        if size > config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"The record batch has {size} bytes, a segment {config.segment_bytes}.",
-            )
-        if config.message_timestamp_type == "LogAppendTime":
-            batch.stamp_log_append_time(now_ms)
-            return now_ms
-        ahead = batch.max_timestamp - now_ms
-        if ahead > config.message_timestamp_after_max_ms:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"A record's timestamp is {ahead} ms ahead of the broker's clock; the topic allows "
-                f"{config.message_timestamp_after_max_ms}.",
-            )
-        if batch.base_timestamp < now_ms - config.message_timestamp_before_max_ms:
-            self._check_not_too_old(batch, now_ms - config.message_timestamp_before_max_ms)
-        return NO_TIMESTAMP
-
-    def _check_not_too_old(self, batch: RecordBatch, oldest_ms: int) -> None:
-        """Look at each record, now that the first one may be too old."""
-        for _, timestamp in batch.timestamps():
-            if timestamp != NO_TIMESTAMP and timestamp < oldest_ms:
-                raise KafkaError(
-                    ErrorCode.INVALID_TIMESTAMP,
-                    f"A record's timestamp {timestamp} is older than the topic allows.",
-                )
+    def advance(self, segment: Segment, end_offset: int, now_ms: int) -> None:
+        """The active segment has been written up to ``end_offset``. KafkaError: cannot sync."""
+        self._end_offset = end_offset
+        if segment.first_append_ms is None:
+            segment.first_append_ms = now_ms
+        if self._unflushed_since_ms is None:
+            self._unflushed_since_ms = now_ms
+        if end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush()
 
     def _repeated(self, first: AppendedBatch) -> AppendResult:
         return AppendResult(
@@ -268,7 +221,7 @@ class Log:
             duplicate=True,
         )
 
-    def _append_failed(self, segment: Segment, error: OSError) -> KafkaError:
+    def append_failed(self, segment: Segment, error: OSError) -> KafkaError:
         """Take back what a failed write left. A full disk may have room later; nothing else may."""
         if error.errno in _DISK_FULL:
             try:
@@ -295,7 +248,8 @@ class Log:
 
     # -- segments ----------------------------------------------------------------------------
 
-    def _must_roll(self, segment: Segment, size: int, last_offset: int, now_ms: int) -> bool:
+    def must_roll(self, segment: Segment, size: int, last_offset: int, now_ms: int) -> bool:
+        """Whether a batch of this size needs a new segment."""
         if segment.size == 0:
             return False
         config = self.config
@@ -379,49 +333,18 @@ class Log:
         if offset >= limit:
             return EMPTY_SLICE
         try:
-            return self._read(offset, max_bytes, limit, min_one_batch)
+            return read_segments(
+                self._segments,
+                self._bases,
+                offset,
+                max_bytes,
+                limit=limit,
+                end_offset=end_offset,
+                min_one_batch=min_one_batch,
+            )
         except (OSError, BadBatchError) as error:
             self.fail(f"cannot read at offset {offset}: {error}")
             raise self._offline() from error
-
-    def _read(self, offset: int, max_bytes: int, limit: int, min_one_batch: bool) -> LogSlice:
-        segments = self._segments
-        number = bisect_right(self._bases, offset) - 1
-        segment = segments[number]
-        found = segment.locate(offset)
-        while found is None:
-            # Past the last batch of this segment, as at the hole of an emptied one.
-            number += 1
-            segment = segments[number]
-            found = segment.locate(offset)
-        position, batch_size, base_offset = found
-        if batch_size > max_bytes:
-            if not min_one_batch:
-                return EMPTY_SLICE
-            max_bytes = batch_size
-        available = self._size_below(limit, number) - position
-        size = min(max_bytes, available)
-        part = FileSlice(segment.file, position, size)
-        if size < available or size == max_bytes or number + 1 == len(segments):
-            return LogSlice((part,), size, base_offset)
-        parts = [part]
-        for later in range(number + 1, len(segments)):
-            more = min(max_bytes - size, self._size_below(limit, later))
-            if more <= 0:
-                break
-            parts.append(FileSlice(segments[later].file, 0, more))
-            size += more
-        return LogSlice(tuple(parts), size, base_offset)
-
-    def _size_below(self, limit: int, number: int) -> int:
-        """Bytes of a segment that lie below offset ``limit``, where a batch begins."""
-        segment = self._segments[number]
-        if limit >= self._end_offset:
-            return segment.size
-        if limit <= segment.base_offset:
-            return 0
-        found = segment.locate(limit)
-        return segment.size if found is None else found[0]
 
     # -- by time -----------------------------------------------------------------------------
 

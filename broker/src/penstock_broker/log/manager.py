@@ -41,7 +41,8 @@ from penstock_broker.log.files import (
     read_file,
     replace_file,
 )
-from penstock_broker.log.log import FlushJob, Log
+from penstock_broker.log.flushing import FlushJob
+from penstock_broker.log.log import Log
 from penstock_broker.log.recovery import LogPlace
 from penstock_broker.metrics import Metrics
 

@@ -29,7 +29,7 @@ from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinat
 from penstock_broker.groups.members import GroupLimits
 from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
 from penstock_broker.log.files import Files, OsFiles
-from penstock_broker.log.log import FlushJob
+from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.manager import DataDirectoryError, LogManager
 from penstock_broker.metrics import Metrics
 from penstock_broker.replication.partition import Partition
