@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock_broker.groups.coordinator import GroupCoordinator
     from penstock_broker.groups.offsets import OffsetsTopic
     from penstock_broker.metrics import Metrics
+    from penstock_broker.quotas.client_quotas import ClientQuotas
     from penstock_broker.replication.replica_manager import ReplicaManager
 
 
@@ -116,6 +117,7 @@ class Services:
         "next_producer_id",
         "offsets",
         "purgatory",
+        "quotas",
         "replicas",
         "topics",
     )
@@ -132,6 +134,7 @@ class Services:
         groups: GroupCoordinator,
         offsets: OffsetsTopic,
         purgatory: Purgatory,
+        quotas: ClientQuotas,
         next_producer_id: Callable[[], int],
         metrics: Metrics,
         address_of: Callable[[], tuple[str, int]],
@@ -147,5 +150,6 @@ class Services:
         self.metrics = metrics
         self.groups = groups
         self.purgatory = purgatory
+        self.quotas = quotas
         self.address_of = address_of
         """Host and port that clients are told to use for this broker."""

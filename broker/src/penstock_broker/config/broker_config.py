@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock_broker.config.limit_settings import LimitSettings
 from penstock_broker.config.log_config import LOG_SETTINGS, LogConfig, attribute
 from penstock_broker.config.table import (
     INT32_MAX,
@@ -17,6 +18,8 @@ from penstock_broker.config.table import (
     Setting,
     at_least,
     attributes_of,
+    http_address_problem,
+    one_of,
     rows_of,
     setting,
     unknown_name,
@@ -24,7 +27,7 @@ from penstock_broker.config.table import (
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig:
+class BrokerConfig(LimitSettings):
     """The broker's own settings, and the defaults that it gives to topics (:attr:`log`)."""
 
     advertised_listeners: str = setting(
@@ -103,20 +106,6 @@ class BrokerConfig:
         "How often logs are looked at for flush.ms.",
         check=at_least(1),
     )
-    max_connections: int = setting(
-        "max.connections",
-        ConfigType.INT,
-        INT32_MAX,
-        "The most connections at a time.",
-        check=at_least(0),
-    )
-    max_connections_per_ip: int = setting(
-        "max.connections.per.ip",
-        ConfigType.INT,
-        INT32_MAX,
-        "The most connections at a time from one address.",
-        check=at_least(0),
-    )
     max_fetch_session_slots: int = setting(
         "max.incremental.fetch.session.cache.slots",
         ConfigType.INT,
@@ -161,18 +150,34 @@ class BrokerConfig:
         "segment.bytes of __consumer_offsets.",
         check=at_least(1),
     )
+    penstock_http_listener: str = setting(
+        "penstock.http.listener",
+        ConfigType.STRING,
+        "",
+        "host:port of /metrics, /health/live and /health/ready; port 0 takes a free one, "
+        "empty is none.",
+        check=http_address_problem,
+    )
+    penstock_log_format: str = setting(
+        "penstock.log.format",
+        ConfigType.STRING,
+        "text",
+        "What the broker writes on standard error: text for people, json for machines.",
+        check=one_of("text", "json"),
+    )
+    penstock_log_level: str = setting(
+        "penstock.log.level",
+        ConfigType.STRING,
+        "INFO",
+        "The least severity that is written.",
+        check=one_of("DEBUG", "INFO", "WARNING", "ERROR"),
+    )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         ConfigType.INT,
         86_400_000,
         "How long the sequence state of a silent idempotent producer is kept.",
         check=at_least(1),
-    )
-    queued_max_request_bytes: int = setting(
-        "queued.max.request.bytes",
-        ConfigType.LONG,
-        -1,
-        "The most request bytes held in memory over all connections; -1 is no bound.",
     )
     socket_receive_buffer_bytes: int = setting(
         "socket.receive.buffer.bytes",

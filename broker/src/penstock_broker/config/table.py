@@ -151,6 +151,25 @@ def between(low: float, high: float) -> Check:
     return check
 
 
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[host]:port``; ValueError says what is wrong."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not host:
+        raise ValueError("expected host:port")
+    if not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{port!r} is not a port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def http_address_problem(text: str) -> str | None:
+    try:
+        if text:
+            split_address(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def one_of(*names: str) -> Check:
     return lambda value: None if value in names else f"String must be one of: {', '.join(names)}"
 

@@ -32,10 +32,14 @@ from penstock_broker.log.files import Files, OsFiles
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.manager import DataDirectoryError, LogManager
 from penstock_broker.metrics import Metrics
+from penstock_broker.quotas.client_quotas import ClientQuotas
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.server.dispatch import Dispatcher
+from penstock_broker.server.limits import ConnectionLimits
+from penstock_broker.server.health import Phase
 from penstock_broker.server.listener import Listener
+from penstock_broker.server.observation import Observation, StopWantedError
 from penstock_broker.server.purgatory import DelayedOperations
 from penstock_broker.server.timers import LoopTimers
 
@@ -71,7 +75,10 @@ class Broker:
         self._advertised = ("127.0.0.1", 0)
         self.metrics = Metrics()
         self.logs = LogManager(data_dir, self._clock, self._files, self.metrics)
-        self.logs.run_in_background = lambda job: self._loop.run_in_executor(None, job)
+        self.logs.run_in_background = lambda job: self._loop.call_soon_threadsafe(
+            self._loop.run_in_executor, None, job
+        )
+        self.observation = Observation(config, self.metrics, self._clock, data_dir)
 
     # -- start -------------------------------------------------------------------------------
 
@@ -81,12 +88,25 @@ class Broker:
             self.logs.open()
         except (DataDirectoryError, OSError) as error:
             raise StartError(f"cannot use data directory {self._data_dir}: {error}") from error
+        await self._observe()
         try:
             self._assemble()
-            self.replicas.start()
+            # In a thread: recovery may take minutes, and probes ask meanwhile how far it is.
+            await self._loop.run_in_executor(None, self.replicas.start, self.observation.loaded)
             self.groups.load(self.offsets.replay())
         except (MetadataError, OSError, KafkaError) as error:
             raise StartError(str(error)) from error
+        except StopWantedError:
+            self.logs.abandon()
+            await self.observation.close()
+            raise
+        self.observation.watch(
+            self.metadata,
+            self.replicas,
+            self.groups,
+            self.purgatory,
+            lambda: {"PLAINTEXT": len(self.listener)},
+        )
         # Everything made so far stays: collections need not look at it again.
         gc.collect()
         gc.freeze()
@@ -94,10 +114,22 @@ class Broker:
             bound = await self.listener.start(host, port)
         except OSError as error:
             self.replicas.close()
+            await self.observation.close()
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror}") from error
         self._advertised = advertised_address(self.config, bound)
         self._start_jobs()
+        self.observation.run()
         return bound
+
+    async def _observe(self) -> None:
+        try:
+            await self.observation.open()
+        except OSError as error:
+            self.logs.abandon()
+            address = self.config.penstock_http_listener
+            raise StartError(
+                f"cannot listen on penstock.http.listener {address}: {error.strerror}"
+            ) from error
 
     def _assemble(self) -> None:
         config, clock = self.config, self._clock
@@ -133,6 +165,9 @@ class Broker:
         self.topics = TopicAdmin(
             config, self.metadata, self.replicas, on_deleted=self._topic_deleted
         )
+        self.quotas = ClientQuotas(
+            clock, self.metadata, burst_seconds=config.quota_window_size_seconds
+        )
         self.services = Services(
             config=config,
             clock=clock,
@@ -143,11 +178,13 @@ class Broker:
             groups=self.groups,
             offsets=self.offsets,
             purgatory=self.purgatory,
+            quotas=self.quotas,
             next_producer_id=self._next_producer_id,
             metrics=self.metrics,
             address_of=lambda: self._advertised,
         )
-        self.listener = Listener(config, Dispatcher(self.services, api_table()), self._loop)
+        limits = ConnectionLimits(config, self._loop.time, self.quotas)
+        self.listener = Listener(config, Dispatcher(self.services, api_table()), self._loop, limits)
 
     def _create_offsets_topic(self) -> None:
         self.topics.create(
@@ -233,6 +270,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop in order; what was acknowledged is on its way to the disk when this returns."""
+        self.observation.health.phase = Phase.STOPPING
         self.listener.stop_accepting()
         for task in self._jobs:
             task.cancel()
@@ -243,6 +281,7 @@ class Broker:
         self.listener.close_all()
         await asyncio.sleep(0)
         self.replicas.close()
+        await self.observation.close()
 
 
 def _run_jobs(jobs: Sequence[FlushJob]) -> list[FlushJob]:
@@ -294,7 +333,18 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     broker = Broker(config, data_dir)
-    bound = await broker.start(host, port)
+    starting = loop.create_task(broker.start(host, port))
+    waiting = loop.create_task(stopping.wait())
+    await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+    if stopping.is_set():
+        broker.observation.want_stop()
+    try:
+        bound = await starting
+    except StopWantedError:
+        return
+    finally:
+        if not starting.done() or starting.exception() is not None:
+            waiting.cancel()
     on_ready(*bound)
-    await stopping.wait()
+    await waiting
     await broker.stop()

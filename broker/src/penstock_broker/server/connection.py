@@ -4,13 +4,13 @@ In: the transport reads straight into the frame reader's buffer (``BufferedProto
 whole frame is dispatched at once, in the event loop, without a copy.
 
 Out: answers go into one queue of byte chunks and file slices, sent by ``sendmsg`` (all answers of
-a read event in one system call) and ``os.sendfile`` on a duplicate of the socket's descriptor,
-because the loop keeps the transport's own for itself. Where sendfile does not exist the slice is
+a read event in one system call) and ``os.sendfile``. Where sendfile does not exist the slice is
 read and sent in pieces.
 
 Bounds: a connection whose peer does not read, or that has too many unanswered requests, is not
 read from until that is over; so what it can hold is its frame buffer plus ``OUT_BYTES_MAX`` and
-one answer. Records are descriptions of file ranges until the kernel sends them.
+one answer. Records are descriptions of file ranges until the kernel sends them. Neither is it
+read from while a quota mutes it (KIP-219), or while there is no memory for its large frame.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from typing import Protocol, cast
 
 from penstock_broker.log.slice import FileSlice, LogSlice
 from penstock_broker.wire.errors import DecodeError
-from penstock_broker.wire.framing import FrameReader
+from penstock_broker.wire.framing import CAPACITY, FrameReader
 
 OUT_BYTES_MAX = 1 << 20
 """Unsent answer bytes (files not counted) beyond which a connection is not read from."""
 UNANSWERED_MAX = 128
 """Unanswered requests beyond which a connection is not read from."""
+FRAME_BYTES_PER_SECOND_MIN = 16 << 10
+"""A frame that arrives at this rate may take longer than ``request.receive.timeout.ms``."""
+QUIET_SECONDS = 10.0
+"""A connection that has been silent this long gives its buffer back."""
 SEND_AT_ONCE_MAX = 4 << 20
 """Bytes sent before other connections get their turn."""
 CHUNKS_AT_ONCE_MAX = 256
@@ -68,8 +72,20 @@ class Host(Protocol):
         """Log what became of a connection, but no more than a log can take."""
         ...
 
+    def reserve(self, connection: Connection, size: int) -> bool:
+        """Whether a large frame may be received now; else ``may_receive`` follows."""
+        ...
+
+    def release(self, connection: Connection) -> None:
+        """The frame that was reserved for is there, or never will be."""
+        ...
+
     def dispatch(self, frame: memoryview, connection: Connection) -> None:
         """Handle one request; DecodeError or CloseConnectionError end the connection."""
+        ...
+
+    def rest(self) -> None:
+        """No more requests are at hand."""
         ...
 
 
@@ -84,7 +100,13 @@ class Connection(asyncio.BufferedProtocol):
         self._out: deque[bytes | memoryview | FileSlice] = deque()
         self._out_bytes = 0
         self._blocked = False  # waiting for the socket to take more
+        self._waiter = -1  # a duplicate of the socket's descriptor, to wait on
+        self._blocked_since = 0.0  # when the socket last took anything
         self._paused = False  # not reading
+        self._muted: asyncio.TimerHandle | None = None
+        self._is_waiting = False  # for memory
+        self._reserved = False  # memory
+        self._frame_since: float | None = None  # when the frame at hand began
         self._working = False
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
@@ -108,8 +130,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         own = transport.get_extra_info("socket")
         try:
-            # A duplicate, because the loop refuses writers on a descriptor that a transport owns.
-            self._socket = socket.socket(fileno=os.dup(own.fileno()))
+            self._socket = socket.socket(
+                fileno=own.fileno()
+            )  # the transport's: detached, not closed
             self._socket.setblocking(False)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError as error:
@@ -134,9 +157,10 @@ class Connection(asyncio.BufferedProtocol):
     def _work(self) -> None:
         """Dispatch the frames that are whole, then send what has become ready."""
         frames = self._frames
+        is_new = False
         self._working = True
         try:
-            while not self.is_closed:
+            while not (self.is_closed or self._paused):
                 if self._out_bytes > OUT_BYTES_MAX or len(self._pending) >= UNANSWERED_MAX:
                     self.flush()
                     if self._out_bytes > OUT_BYTES_MAX or len(self._pending) >= UNANSWERED_MAX:
@@ -145,16 +169,66 @@ class Connection(asyncio.BufferedProtocol):
                 frame = frames.next_frame()
                 if frame is None:
                     break
+                is_new = True
                 self._host.dispatch(frame, self)
             if not self.is_closed:
                 frames.release()
+                if frames.buffered or self._reserved:
+                    self._note_frame(is_new)
+                else:
+                    self._frame_since = None
         except DecodeError as error:
             self.abort(f"bad request: {error}")
         finally:
             self._working = False
+            self._host.rest()
         self.flush()
 
+    def _note_frame(self, is_new: bool) -> None:
+        """Part of a frame is there: note since when, and have memory for it if it is large."""
+        awaited = self._frames.awaited
+        if self._reserved and (is_new or not awaited):
+            self._reserved = False
+            self._host.release(self)
+        if is_new or not awaited:
+            self._frame_since = None
+        if awaited > CAPACITY and not self._reserved and not self._is_waiting:
+            self._reserved = self._host.reserve(self, awaited)
+            if not self._reserved:
+                self._is_waiting = True
+                self._pause()
+        if awaited and not self._paused and self._frame_since is None:
+            self._frame_since = self.active_at
+
+    def may_receive(self) -> None:
+        """Memory has been reserved for the frame that :meth:`Host.reserve` had no room for."""
+        self._is_waiting = False
+        self._reserved = True
+        self._maybe_resume()
+
+    def mute(self, seconds: float) -> None:
+        """Do not read for so long (KIP-219); what has been answered is sent all the same."""
+        if self.is_closed:
+            return
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = self._loop.call_later(seconds, self._unmute)
+        self._pause()
+
+    def hold_and_close(self, seconds: float, reason: str) -> None:
+        """Do not read from it, and close it after so long."""
+        self.mute(seconds)
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = self._loop.call_later(seconds, self.abort, reason)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.active_at = self._loop.time()
+        self._maybe_resume()
+
     def _pause(self) -> None:
+        self._frame_since = None  # it is not the peer who is slow
         if not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -162,6 +236,8 @@ class Connection(asyncio.BufferedProtocol):
     def _maybe_resume(self) -> None:
         if (
             self._paused
+            and self._muted is None
+            and not self._is_waiting
             and self._out_bytes <= OUT_BYTES_MAX // 2
             and len(self._pending) < UNANSWERED_MAX
             and self._transport is not None
@@ -173,15 +249,20 @@ class Connection(asyncio.BufferedProtocol):
     def expect(self, pending: Pending) -> None:
         """Queue a request that is answered later; the answers after it wait for it."""
         self._pending.append(pending)
+        if pending.parts is not None:
+            self._out_bytes += _bytes_of(pending.parts)
 
     def must_queue(self) -> bool:
         """Whether an answer has to wait for one that is not there yet."""
         return bool(self._pending)
 
-    def answered(self) -> None:
-        """The ``parts`` of a queued request have been filled in; send what is now in order."""
-        while self._pending and self._pending[0].parts is not None:
-            self.send(self._pending.popleft().parts or ())
+    def answered(self, parts: Sequence[bytes | LogSlice]) -> None:
+        """``parts`` of a queued request have been filled in; send what is now in order."""
+        self._out_bytes += _bytes_of(parts)
+        while self._pending and (ready := self._pending[0].parts) is not None:
+            self._pending.popleft()
+            self._out_bytes -= _bytes_of(ready)
+            self.send(ready)
         if not self._working:
             self.flush()
             self._maybe_resume()
@@ -210,17 +291,29 @@ class Connection(asyncio.BufferedProtocol):
                 if sent >= SEND_AT_ONCE_MAX:
                     raise BlockingIOError
         except (BlockingIOError, InterruptedError):
-            self._blocked = True
-            self._loop.add_writer(self._socket.fileno(), self._writable)
+            self._wait()
         except OSError as error:
             self.abort(None if isinstance(error, ConnectionError) else f"cannot send: {error}")
             return
         self._maybe_resume()
 
+    def _wait(self) -> None:
+        """Go on when the socket takes more. The loop refuses writers on a transport's descriptor,
+        so this needs a duplicate: only now, because most connections never come here."""
+        try:
+            if self._waiter < 0:
+                self._waiter = os.dup(cast(socket.socket, self._socket).fileno())
+        except OSError as error:
+            self.abort(f"cannot wait for it: {error}")
+            return
+        self._blocked = True
+        self._blocked_since = self._loop.time()
+        self._loop.add_writer(self._waiter, self._writable)
+
     def _writable(self) -> None:
         if self._socket is None:
             return
-        self._loop.remove_writer(self._socket.fileno())
+        self._loop.remove_writer(self._waiter)
         self._blocked = False
         self.active_at = self._loop.time()
         self.flush()
@@ -270,7 +363,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def idle_since(self) -> float | None:
         """When the peer was last heard of; None while it waits for us."""
+        if self._muted is not None or self._is_waiting:
+            return None
         return None if self._pending and not self._out else self.active_at
+
+    def overdue(self, now: float, receive_seconds: float, send_seconds: float) -> str | None:
+        """What the peer takes too long over, if anything: sending a frame, reading answers."""
+        since = self._frame_since
+        if since is not None and now - since > receive_seconds:
+            rate = self._frames.buffered / (now - since)
+            if rate < FRAME_BYTES_PER_SECOND_MIN:
+                return f"{self._frames.buffered} bytes of a request in {now - since:.0f} s"
+        if self._blocked and now - self._blocked_since > send_seconds:
+            return f"its answers were not read for {now - self._blocked_since:.0f} s"
+        if now - self.active_at > QUIET_SECONDS:
+            self._frames.shrink()
+        return None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Answers in memory that the peer does not read."""
+        return self._out_bytes if self._blocked else 0
 
     def abort(self, reason: str | None) -> None:
         """End the connection now, with a line in the log if there is something to say."""
@@ -281,9 +394,11 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """End the connection; what waits for an answer is told that nobody reads it."""
         if self._socket is not None:
-            if self._blocked:
-                self._loop.remove_writer(self._socket.fileno())
-            self._socket.close()
+            if self._waiter >= 0:
+                self._loop.remove_writer(self._waiter)
+                os.close(self._waiter)
+                self._waiter = -1
+            self._socket.detach()
             self._socket = None
         if self._transport is not None:
             self._transport.abort()
@@ -291,7 +406,17 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_closed:
             self.is_closed = True
             self._host.forget(self)
+            if self._reserved or self._is_waiting:
+                self._host.release(self)
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         self._out.clear()
         pending, self._pending = self._pending, deque()
         for each in pending:
             each.closed()
+
+
+def _bytes_of(parts: Sequence[bytes | LogSlice]) -> int:
+    """What an answer holds in memory."""
+    return sum(len(part) for part in parts if type(part) is not LogSlice)

@@ -15,8 +15,11 @@ from typing import Final
 
 from penstock_broker.wire.errors import DecodeError
 
+FIRST_CAPACITY: Final = 4 * 1024
+"""What a connection holds that has sent little, in bytes: thousands of them may be idle."""
+
 CAPACITY: Final = 64 * 1024
-"""What a connection holds when it is idle, in bytes."""
+"""What a connection holds that sends, in bytes, until :meth:`FrameReader.shrink`."""
 
 CAPACITY_KEPT_MAX: Final = 4 * 1024 * 1024
 """A buffer that one large frame made bigger than this is given back after it."""
@@ -33,7 +36,7 @@ class FrameReader:
     def __init__(self, frame_bytes_max: int, capacity: int = CAPACITY) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._capacity = capacity
-        self._view = memoryview(bytearray(capacity))
+        self._view = memoryview(bytearray(min(FIRST_CAPACITY, capacity)))
         self._kept = 0  # start of the frame that is out, else of what is unread
         self._read = 0  # start of what is unread
         self._written = 0
@@ -42,6 +45,19 @@ class FrameReader:
     def buffered(self) -> int:
         """Bytes received and not yet given out."""
         return self._written - self._read
+
+    @property
+    def awaited(self) -> int:
+        """The size of the frame that has begun, its size field included; 0 when none has."""
+        unread = self._written - self._read
+        if unread < 4:
+            return 4 if unread else 0
+        return int(_SIZE.unpack_from(self._view, self._read)[0]) + 4
+
+    def shrink(self) -> None:
+        """Give room back, if there is nothing in it."""
+        if not self._written and len(self._view) > FIRST_CAPACITY:
+            self._view = memoryview(bytearray(FIRST_CAPACITY))
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Room for the next bytes of the stream, never empty."""
