@@ -294,7 +294,7 @@ class Metrics:
 
     def _make_log_metrics(self) -> None:
         self.flush_seconds = self.histogram(
-            "kafka_log_logflushstats_logflushrateandtimems_seconds", "Syncs of logs to the disk."
+            "kafka_log_logflushstats_logflush_seconds", "Syncs of logs to the disk."
         )
         self.recovery_cuts = self.counter(
             "penstock_log_recovery_cuts_total",

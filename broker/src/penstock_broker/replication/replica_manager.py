@@ -42,14 +42,20 @@ class ReplicaManager:
 
     # -- start and stop ----------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Open every log that the metadata names; ``logs`` is open already. OSError."""
+    def start(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Open every log that the metadata names; ``logs`` is open already. OSError.
+
+        ``progress`` is told after each log how many are open of how many; what it raises ends it.
+        """
         found = self.logs.found()
         self._finish_deletions(found)
         lost: list[tuple[str, int]] = []
+        total = sum(len(topic.partitions) for topic in self._metadata.topics.values())
         for topic in self._metadata.topics.values():
             config = self._log_config(topic.configs)
             for part in topic.partitions:
+                if progress is not None:
+                    progress(len(self._partitions) + len(self._offline), total)
                 key = (topic.name, part.index)
                 log = self._load(topic, part.index, config, found)
                 if log is not None:
@@ -138,6 +144,15 @@ class ReplicaManager:
         """Partitions of a topic; 0 where there is no such topic."""
         known = self._metadata.topic(topic)
         return 0 if known is None else len(known.partitions)
+
+    def offline(self) -> dict[tuple[str, int], str]:
+        """The partitions that cannot be used, with the reason of each."""
+        failed = {
+            key: partition.log.failure
+            for key, partition in self._partitions.items()
+            if partition.log.failure is not None
+        }
+        return self._offline | failed
 
     def partitions(self) -> Iterator[Partition]:
         """All partitions."""

@@ -96,7 +96,7 @@ class RequestExchange:
         if self.connection.is_closed or self.parts is not None:
             return
         self._on_closed = None
-        self._route.metrics.remote.observe(perf_counter() - self._deferred_at)
+        self._route.metrics.count_wait(perf_counter() - self._deferred_at)
         self.parts = self.frame(response)
         if self._queued:
             self.connection.answered(self.parts)

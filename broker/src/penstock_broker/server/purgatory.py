@@ -42,6 +42,11 @@ class DelayedOperations:
     def __len__(self) -> int:
         return len(self._parked)
 
+    def kinds(self) -> list[str]:
+        """One name for each request that waits: its class without the prefix, as ``Fetch``."""
+        operations = (parked.operation for parked in self._parked.values())
+        return [type(operation).__name__.removeprefix("Delayed") for operation in operations]
+
     def park(self, operation: Delayed, keys: Iterable[Hashable], deadline: float) -> None:
         """Keep ``operation`` until a key completes it or the clock reaches ``deadline``."""
         parked = _Parked(operation, tuple(dict.fromkeys(keys)))

@@ -20,17 +20,30 @@ _ERROR_FIELD = "error_code"
 
 
 class RequestMetrics:
-    """The counters of one (API, version); the histograms are shared by all versions."""
+    """The counters of one (API, version), made when the first request comes; the histograms are
+    shared by all versions."""
 
-    __slots__ = ("_errors", "_errors_family", "_name", "local", "remote", "requests")
+    __slots__ = ("_errors", "_local", "_metrics", "_name", "_requests", "_version")
 
     def __init__(self, metrics: Metrics, name: str, version: int) -> None:
-        self.requests: Counter = metrics.requests.labels(name, str(version))
-        self.local: Histogram = metrics.local_seconds.labels(name)
-        self.remote: Histogram = metrics.remote_seconds.labels(name)
+        self._metrics = metrics
         self._name = name
-        self._errors_family = metrics.request_errors
+        self._version = version
+        self._requests: Counter | None = None
+        self._local: Histogram | None = None
         self._errors: dict[int, Counter] = {}
+
+    def count(self, requests: int, seconds: float) -> None:
+        """So many requests were looked at, in so many seconds altogether."""
+        if self._requests is None or self._local is None:
+            self._requests = self._metrics.requests.labels(self._name, str(self._version))
+            self._local = self._metrics.local_seconds.labels(self._name)
+        self._requests.value += requests
+        self._local.observe_many(seconds / requests, requests)
+
+    def count_wait(self, seconds: float) -> None:
+        """A request was answered after it had waited for so long."""
+        self._metrics.remote_seconds.labels(self._name).observe(seconds)
 
     def count_errors(self, response: Struct) -> None:
         """Count every error code that an answer carries."""
@@ -44,7 +57,7 @@ class RequestMetrics:
         counter = self._errors.get(code)
         if counter is None:
             name = _NAMES.get(code, str(code))
-            counter = self._errors[code] = self._errors_family.labels(self._name, name)
+            counter = self._errors[code] = self._metrics.request_errors.labels(self._name, name)
         counter.value += 1
 
 
@@ -73,8 +86,7 @@ class RequestClock:
         now = perf_counter()
         running, length = self._running, self._length
         if running is not None:
-            running.requests.value += length
-            running.local.observe_many((now - self._since) / length, length)
+            running.count(length, now - self._since)
         self._running, self._length, self._since = kind, 0, now
 
 
