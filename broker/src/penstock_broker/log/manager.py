@@ -177,6 +177,13 @@ class LogManager:
             self._lock.close()
             self._lock = None
 
+    def abandon(self) -> None:
+        """Release the directory without a word in it: not all of its logs have been loaded."""
+        self._logs.clear()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
     def _flush_all(self) -> None:
         """Sync all logs at a time: a disk takes many syncs for little more than one."""
         jobs = [job for log in self._logs.values() if (job := log.flush_job()) is not None]

@@ -36,8 +36,8 @@ from penstock_broker.quotas.client_quotas import ClientQuotas
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.server.dispatch import Dispatcher
-from penstock_broker.server.limits import ConnectionLimits
 from penstock_broker.server.health import Phase
+from penstock_broker.server.limits import ConnectionLimits
 from penstock_broker.server.listener import Listener
 from penstock_broker.server.observation import Observation, StopWantedError
 from penstock_broker.server.purgatory import DelayedOperations
