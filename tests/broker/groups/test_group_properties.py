@@ -46,7 +46,7 @@ class Client:
 class GroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.group = Group("g", GroupLimits(initial_rebalance_delay_ms=1_000), 0)
+        self.group = Group("g", GroupLimits(initial_rebalance_delay_ms=1_000))
         self.now = 0.0
         self.clients = {label: Client(label) for label in LABELS}
         self.open_waiters = 0
@@ -208,7 +208,7 @@ class GroupMachine(RuleBasedStateMachine):
         """The broker restarts: nobody waits in a stable group, so nothing is lost."""
         stored = self.group.stored(0)
         pending = self.group.pending
-        self.group = Group("g", self.group.limits, self.now)
+        self.group = Group("g", self.group.limits)
         self.group.restore(stored, self.now)
         assert isinstance(pending, dict)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock_broker.errors import ErrorCode
-from penstock_broker.groups.group_state import PENDING_MEMBERS_MAX, Group
+from penstock_broker.groups.group_state import Group
 from penstock_broker.groups.members import (
     Answer,
     Effect,
@@ -18,6 +18,7 @@ from penstock_broker.groups.members import (
     SyncRequest,
     SyncResult,
 )
+from penstock_broker.groups.roster import PENDING_MEMBERS_MAX
 from penstock_broker.groups.states import ANSWERS, TRANSITIONS, Event, GroupState
 
 SESSION_MS = 10_000
@@ -29,7 +30,7 @@ class Room:
     """A group with a clock in hand; carries out effects as the coordinator does."""
 
     def __init__(self, *, delay_ms: int = 0, size_max: int = 1_000) -> None:
-        self.group = Group("g", GroupLimits(delay_ms, 6_000, 1_800_000, size_max), 0)
+        self.group = Group("g", GroupLimits(delay_ms, 6_000, 1_800_000, size_max))
         self.now = 0.0
         self.joins: dict[str, list[JoinResult]] = {}
         self.syncs: dict[str, list[SyncResult]] = {}
@@ -528,7 +529,7 @@ class TestStaticMembers:
 def test_a_restored_group_goes_on_with_fresh_sessions() -> None:
     room, (a, b) = together("a", "b", instances=True)
     stored = room.group.stored(123)
-    other = Group("g", GroupLimits(), 0)
+    other = Group("g", GroupLimits())
     other.restore(stored, 50.0)
     assert other.state is GroupState.STABLE
     assert other.generation_id == 1
@@ -540,7 +541,7 @@ def test_a_restored_group_goes_on_with_fresh_sessions() -> None:
 def test_waiters_are_called_by_effects_only() -> None:
     """Rule: the machine itself calls nothing; the caller decides when."""
     called: list[JoinResult] = []
-    group = Group("g", GroupLimits(0), 0)
+    group = Group("g", GroupLimits(0))
     waiter: Callable[[JoinResult], None] = called.append
     request = JoinRequest("", None, "a-1", "a", "/h", 10_000, 10_000, "consumer", (("r", b""),))
     effects = group.join(request, waiter, 0)

@@ -310,7 +310,7 @@ class GroupCoordinator:
     def _entry_or_new(self, group_id: str) -> _Entry:
         entry = self._entries.get(group_id)
         if entry is None:
-            group = Group(group_id, self._group_limits, self._now_ms())
+            group = Group(group_id, self._group_limits)
             entry = self._entries[group_id] = _Entry(group)
         return entry
 

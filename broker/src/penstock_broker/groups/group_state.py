@@ -18,6 +18,7 @@ Rule 4: every departure in PreparingRebalance may complete the join (streamnativ
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.members import (
@@ -32,39 +33,66 @@ from penstock_broker.groups.members import (
     StoredGroup,
     SyncRequest,
     SyncResult,
-    common_protocols,
     select_protocol,
 )
+from penstock_broker.groups.roster import Roster
 from penstock_broker.groups.states import ANSWERS, TRANSITIONS, Event, GroupState, Request
 
+CONSUMER_PROTOCOL_TYPE = "consumer"
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-# Ids handed out and not used: bounded, because anybody may ask for one without joining.
-PENDING_MEMBERS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    """A static member that is back: answered when its new id is in the log, else undone."""
+
+    waiter: Callable[[JoinResult], None]
+    result: JoinResult
+    member: Member
+    before: Member
 
 
 class Group:
     """One consumer group: its members, its generation, and the requests that wait."""
 
-    def __init__(self, group_id: str, limits: GroupLimits, now_ms: float) -> None:
+    def __init__(self, group_id: str, limits: GroupLimits) -> None:
         self.group_id = group_id
         self.limits = limits
         self.state = GroupState.EMPTY
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
-        self.leader: str | None = None
-        self.members: dict[str, Member] = {}
-        self.static_ids: dict[str, str] = {}  # group.instance.id -> member id
-        self.pending: dict[str, float] = {}  # ids handed out but not yet used -> deadline
-        self.empty_since_ms = now_ms
+        self._roster = Roster()
         self._unsynced: set[str] = set()
         self._sync_deadline_ms: float | None = None
         self._join_deadline_ms: float | None = None
         self._initial_delay_left_ms: float | None = None  # not None: nobody ends the join early
         self._member_added = False
+        self._awaits_pending = True  # whether ids handed out keep the join open
+        self._returned: list[_Returned] = []
         self._effects: list[Effect] = []
 
     # -- questions ---------------------------------------------------------------------------
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """The members by id, in the order in which they joined."""
+        return self._roster.members
+
+    @property
+    def static_ids(self) -> dict[str, str]:
+        """Member ids by ``group.instance.id``."""
+        return self._roster.static_ids
+
+    @property
+    def pending(self) -> dict[str, float]:
+        """Ids handed out but not yet used -> when they end (ms)."""
+        return self._roster.pending
+
+    @property
+    def leader(self) -> str | None:
+        """The member that assigns."""
+        return self._roster.leader
 
     def next_deadline_ms(self) -> float | None:
         """When :meth:`tick` has something to do next; None when nothing is due, ever."""
@@ -75,7 +103,7 @@ class Group:
 
     def subscribed_topics_of(self, parse: Callable[[bytes], set[str] | None]) -> set[str] | None:
         """Topics that the members name, by ``parse`` of their metadata; None when unknown."""
-        if self.state is GroupState.EMPTY:
+        if not self.members or self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return set()
         if self.protocol_name is None:
             return None
@@ -102,12 +130,10 @@ class Group:
         """JoinGroup. ``waiter`` is answered now or when the generation begins."""
         error = self._refusal_of_join(request)
         if error is not ErrorCode.NONE:
-            self._answer(waiter, JoinResult(error, request.member_id))
-            if self.pending.pop(request.member_id, None) is not None:
-                self._maybe_complete_join(now_ms)
+            self._refuse_join(request, waiter, error, now_ms)
         elif not request.member_id:
             self._join_first(request, waiter, now_ms)
-        elif request.member_id in self.pending:
+        elif request.member_id in self.pending and request.group_instance_id is None:
             self._add_member(request.member_id, request, waiter, now_ms)
         else:
             self._join_again(request, waiter, now_ms)
@@ -185,7 +211,7 @@ class Group:
             return ErrorCode.NONE, self._take_effects()
         if group_instance_id is not None and not member_id:
             member_id = self.static_ids.get(group_instance_id, "")
-        error = self._identity_error(member_id, group_instance_id)
+        error = self._roster.identity_error(member_id, group_instance_id)
         if error is not ErrorCode.NONE:
             return error, []
         self._remove(self.members[member_id], now_ms)
@@ -201,14 +227,22 @@ class Group:
         return ErrorCode.NONE
 
     def store_failed(self, error: ErrorCode, now_ms: float) -> list[Effect]:
-        """The assignment could not be written: those who wait are told, and join again."""
+        """The group could not be written: those who wait are told, and join again."""
+        returned, self._returned = self._returned, []
+        for each in returned:
+            self._rename(each.member, each.before.member_id)
+            self._roster.describe(each.member, each.before)
+            self._answer(each.waiter, JoinResult(error))
         if self.state is GroupState.COMPLETING:
             self._fail_assignment(error)
             self._maybe_rebalance(now_ms)
         return self._take_effects()
 
     def assignment_stored(self, now_ms: float) -> list[Effect]:
-        """The leader's assignment is on disk: hand it out."""
+        """The group is on disk: hand out the assignment, or the place of who has come back."""
+        returned, self._returned = self._returned, []
+        for each in returned:
+            self._answer(each.waiter, each.result)
         if self.state is GroupState.COMPLETING:
             self._sync_deadline_ms = self._sync_deadline_ms if self._unsynced else None
             self._move(Event.ASSIGNED)
@@ -244,42 +278,42 @@ class Group:
         self.protocol_type = stored.protocol_type
         self.protocol_name = stored.protocol_name
         self.generation_id = stored.generation_id
-        self.leader = stored.leader
-        self.members = {member.member_id: member for member in stored.members}
-        self.static_ids = {
-            m.group_instance_id: m.member_id for m in stored.members if m.group_instance_id
-        }
+        self._roster.fill(stored.members, stored.leader)
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         for member in stored.members:
             self._touch(member, now_ms)
+        if len(self.members) > self.limits.size_max:
+            self._maybe_rebalance(now_ms)  # the setting was lowered: not all can come back
 
     # -- joining -----------------------------------------------------------------------------
 
     def _refusal_of_join(self, request: JoinRequest) -> ErrorCode:
-        known = request.member_id in self.members
-        limits = self.limits
-        if not limits.allow_session(request.session_timeout_ms):
+        if not self.limits.allow_session(request.session_timeout_ms):
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not known and (
-            len(self.members) >= limits.size_max or len(self.pending) >= PENDING_MEMBERS_MAX
-        ):
+        joining = self.state is GroupState.PREPARING
+        if not self._roster.has_room_for(request.member_id, self.limits.size_max, joining=joining):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        if not self._supports(request):
+        if (self.members and request.protocol_type != self.protocol_type) or not (
+            request.protocol_type and self._roster.supports(request.protocols)
+        ):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
 
-    def _supports(self, request: JoinRequest) -> bool:
-        if not request.protocol_type or not request.protocols:
-            return False
-        others = [m for m in self.members.values() if m.member_id != request.member_id]
-        if not others:
-            return True
-        if request.protocol_type != self.protocol_type:
-            return False
-        common = common_protocols(others)
-        return any(name in common for name, _ in request.protocols)
+    def _refuse_join(
+        self,
+        request: JoinRequest,
+        waiter: Callable[[JoinResult], None],
+        error: ErrorCode,
+        now_ms: float,
+    ) -> None:
+        self._answer(waiter, JoinResult(error, request.member_id))
+        member = self.members.get(request.member_id)
+        if member is not None and error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+            self._remove(member, now_ms)
+        elif self.pending.pop(request.member_id, None) is not None:
+            self._maybe_complete_join(now_ms)
 
     def _join_first(
         self, request: JoinRequest, waiter: Callable[[JoinResult], None], now_ms: float
@@ -296,7 +330,7 @@ class Group:
     def _join_again(
         self, request: JoinRequest, waiter: Callable[[JoinResult], None], now_ms: float
     ) -> None:
-        error = self._identity_error(request.member_id, request.group_instance_id)
+        error = self._roster.identity_error(request.member_id, request.group_instance_id)
         if error is ErrorCode.NONE and self.state is GroupState.EMPTY:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
@@ -323,18 +357,13 @@ class Group:
         waiter: Callable[[JoinResult], None],
         now_ms: float,
     ) -> None:
-        self.pending.pop(member_id, None)
         member = Member.of(member_id, request)
         member.awaiting_join = waiter
         member.is_new = True
         member.deadline_ms = now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS
         if not self.members:
             self.protocol_type = request.protocol_type
-        if self.leader is None:
-            self.leader = member_id
-        self.members[member_id] = member
-        if member.group_instance_id is not None:
-            self.static_ids[member.group_instance_id] = member_id
+        self._roster.add(member)
         self._member_added = True
         self._maybe_rebalance(now_ms)
         self._maybe_complete_join(now_ms)
@@ -351,47 +380,45 @@ class Group:
         assert request.group_instance_id is not None
         old_id = self.static_ids[request.group_instance_id]
         member = self.members[old_id]
-        was_leader = self.leader == old_id
         if member.awaiting_join is not None:
             fenced, member.awaiting_join = member.awaiting_join, None
             self._answer(fenced, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
         if member.awaiting_sync is not None:
             fenced_sync, member.awaiting_sync = member.awaiting_sync, None
             self._answer(fenced_sync, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        before = replace(member)
         self._rename(member, request.new_member_id)
         self._update(member, request, now_ms)
         if (
             self.state is GroupState.STABLE
             and select_protocol(self.members.values()) == self.protocol_name
         ):
+            result = self._result_for_returned(member, before, request)
+            self._returned.append(_Returned(waiter, result, member, before))
             self._effects.append(Store())
-            result = self._join_result(member)
-            if was_leader and request.supports_skipping_assignment:
-                result = self._join_result(member, skip_assignment=True)
-            elif was_leader:
-                # Not told that it leads, or it would assign anew without a rebalance (KIP-345).
-                result = self._join_result(member, leader=old_id)
-            self._answer(waiter, result)
             return
         member.awaiting_join = waiter
         self._maybe_rebalance(now_ms)
         self._maybe_complete_join(now_ms)
 
+    def _result_for_returned(
+        self, member: Member, before: Member, request: JoinRequest
+    ) -> JoinResult:
+        if self.leader != member.member_id:
+            return self._join_result(member)
+        if request.supports_skipping_assignment:
+            return self._join_result(member, skip_assignment=True)
+        # Not told that it leads, or it would assign anew without a rebalance (KIP-345).
+        return self._join_result(member, leader=before.member_id)
+
     def _rename(self, member: Member, new_id: str) -> None:
-        """Give a member a new id in its old place (the order of members decides who leads next)."""
-        old_id = member.member_id
-        member.member_id = new_id
-        self.members = {m.member_id: m for m in self.members.values()}
-        if member.group_instance_id is not None:
-            self.static_ids[member.group_instance_id] = new_id
-        if self.leader == old_id:
-            self.leader = new_id
-        if old_id in self._unsynced:
-            self._unsynced.discard(old_id)
+        if member.member_id in self._unsynced:
+            self._unsynced.discard(member.member_id)
             self._unsynced.add(new_id)
+        self._roster.rename(member, new_id)
 
     def _update(self, member: Member, request: JoinRequest, now_ms: float) -> None:
-        member.describe(request)
+        self._roster.describe(member, request)
         if not member.is_new:
             self._touch(member, now_ms)
 
@@ -424,7 +451,9 @@ class Group:
             return
         if self.state is GroupState.COMPLETING:
             self._fail_assignment(ErrorCode.REBALANCE_IN_PROGRESS)
-        rebalance_timeout_ms = self._rebalance_timeout_ms()
+        rebalance_timeout_ms = self._roster.rebalance_timeout_ms()
+        # As in Kafka, the first join of a group does not wait for those who only have an id.
+        self._awaits_pending = self.state is not GroupState.EMPTY
         delay_ms = min(self.limits.initial_rebalance_delay_ms, rebalance_timeout_ms)
         if self.state is GroupState.EMPTY and delay_ms > 0:
             self._initial_delay_left_ms = max(0, rebalance_timeout_ms - delay_ms)
@@ -437,15 +466,12 @@ class Group:
         self._sync_deadline_ms = None
         self._move(Event.REBALANCE)
 
-    def _rebalance_timeout_ms(self) -> int:
-        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
-
     def _maybe_complete_join(self, now_ms: float) -> None:
         """End the join as soon as everybody is there (never before the initial delay)."""
         if (
             self.state is GroupState.PREPARING
             and self._initial_delay_left_ms is None
-            and not self.pending
+            and not (self.pending and self._awaits_pending)
             and all(m.awaiting_join is not None for m in self.members.values())
         ):
             self._complete_join(now_ms)
@@ -467,39 +493,26 @@ class Group:
         for member in list(self.members.values()):
             if member.awaiting_join is None and member.group_instance_id is None:
                 self._forget(member)
-        if self.members and not self._elect_leader():
+        if self.members and not self._roster.elect_leader():
             # Only static members who are away: their sessions, not the join, decide (KAFKA-8220).
-            self._join_deadline_ms = now_ms + max(1, self._rebalance_timeout_ms())
+            self._join_deadline_ms = now_ms + max(1, self._roster.rebalance_timeout_ms())
             return
         self.generation_id += 1
         if not self.members:
             self.protocol_name = None
-            self.leader = None
-            self.empty_since_ms = now_ms
             self._move(Event.EMPTIED)
             self._effects.append(Store())
             return
         self.protocol_name = select_protocol(self.members.values())
         self._move(Event.GENERATION)
         self._unsynced = set(self.members)
-        self._sync_deadline_ms = now_ms + self._rebalance_timeout_ms()
+        self._sync_deadline_ms = now_ms + self._roster.rebalance_timeout_ms()
         for member in self.members.values():
             if member.awaiting_join is not None:
                 waiter, member.awaiting_join = member.awaiting_join, None
                 self._answer(waiter, self._join_result(member))
                 member.is_new = False
                 self._touch(member, now_ms)
-
-    def _elect_leader(self) -> bool:
-        """Keep the leader if it has joined, else take the first who has; False when none has."""
-        current = self.members.get(self.leader or "")
-        if current is not None and current.awaiting_join is not None:
-            return True
-        for member in self.members.values():
-            if member.awaiting_join is not None:
-                self.leader = member.member_id
-                return True
-        return False
 
     def _fail_assignment(self, error: ErrorCode) -> None:
         for member in self.members.values():
@@ -518,21 +531,10 @@ class Group:
     ) -> ErrorCode:
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self._identity_error(member_id, group_instance_id)
+        error = self._roster.identity_error(member_id, group_instance_id)
         if error is ErrorCode.NONE and generation_id != self.generation_id:
             error = ErrorCode.ILLEGAL_GENERATION
         return error
-
-    def _identity_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        if group_instance_id is not None:
-            current = self.static_ids.get(group_instance_id)
-            if current is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            if current != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-        if member_id not in self.members:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE
 
     def _can_expire(self, member: Member) -> bool:
         if member.is_new:
@@ -544,13 +546,8 @@ class Group:
 
     def _forget(self, member: Member) -> None:
         """Take a member out; what it waited for is answered."""
-        del self.members[member.member_id]
+        self._roster.remove(member)
         self._unsynced.discard(member.member_id)
-        instance = member.group_instance_id
-        if instance is not None and self.static_ids.get(instance) == member.member_id:
-            del self.static_ids[instance]
-        if self.leader == member.member_id:
-            self.leader = next(iter(self.members), None)
         if member.awaiting_join is not None:
             waiter, member.awaiting_join = member.awaiting_join, None
             self._answer(waiter, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))

@@ -47,8 +47,8 @@ class Member:
             request.protocols,
         )
 
-    def describe(self, request: JoinRequest) -> None:
-        """Take over what it says of itself in a later join (KAFKA-14009)."""
+    def describe(self, request: JoinRequest | Member) -> None:
+        """Take over what it says of itself; of its roster, which counts protocols, to call."""
         self.client_id = request.client_id
         self.client_host = request.client_host
         self.session_timeout_ms = request.session_timeout_ms

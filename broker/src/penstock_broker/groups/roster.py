@@ -1,0 +1,125 @@
+"""Who is in a group: its members, their instances, its leader, and the ids that were handed out.
+
+No rules of time or of states here (those are :mod:`.group_state`'s): only who is who.
+"""
+
+from __future__ import annotations
+
+from penstock_broker.errors import ErrorCode
+from penstock_broker.groups.members import JoinRequest, Member, Protocols
+
+# Ids handed out and not used: bounded, because anybody may ask for one without joining.
+PENDING_MEMBERS_MAX = 10_000
+
+
+class Roster:
+    """The members of one group. Their order is that of joining; the first one leads next."""
+
+    __slots__ = ("_supporters", "leader", "members", "pending", "static_ids")
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.static_ids: dict[str, str] = {}
+        """``group.instance.id`` -> member id."""
+        self.pending: dict[str, float] = {}
+        """Ids handed out but not yet used -> when they end (ms)."""
+        self.leader: str | None = None
+        self._supporters: dict[str, int] = {}  # protocol -> members that know it
+
+    def fill(self, members: list[Member], leader: str | None) -> None:
+        """Take over what the log says."""
+        self.members = {member.member_id: member for member in members}
+        self.static_ids = {
+            m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None
+        }
+        self.leader = leader if leader in self.members else next(iter(self.members), None)
+        for member in members:
+            self._count(member.protocols, 1)
+
+    def supports(self, protocols: Protocols) -> bool:
+        """Whether everybody knows one of ``protocols``."""
+        everybody = len(self.members)
+        return any(self._supporters.get(name, 0) == everybody for name, _ in protocols)
+
+    def _count(self, protocols: Protocols, amount: int) -> None:
+        for name in {name for name, _ in protocols}:
+            self._supporters[name] = self._supporters.get(name, 0) + amount
+            if not self._supporters[name]:
+                del self._supporters[name]
+
+    def has_room_for(self, member_id: str, size_max: int, *, joining: bool) -> bool:
+        """Whether a member may be one of ``size_max``. While the group is joining those count who
+        have come, so that the last are left out of a group that was larger than a limit that was
+        lowered (Kafka's rule)."""
+        member = self.members.get(member_id)
+        if member is None and len(self.pending) >= PENDING_MEMBERS_MAX:
+            return False
+        if len(self.members) < size_max:
+            return True
+        if joining:
+            waits = member is not None and member.awaiting_join is not None
+            return waits or len(self.joining()) < size_max
+        return member is not None
+
+    def identity_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """UNKNOWN_MEMBER_ID for a stranger, FENCED_INSTANCE_ID for a place that has been taken."""
+        if group_instance_id is not None:
+            current = self.static_ids.get(group_instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        if member_id not in self.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
+
+    def add(self, member: Member) -> None:
+        """A new member; the first one leads."""
+        self.pending.pop(member.member_id, None)
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self.static_ids[member.group_instance_id] = member.member_id
+        self._count(member.protocols, 1)
+
+    def describe(self, member: Member, description: JoinRequest | Member) -> None:
+        """Take over what a member says of itself in a later join (KAFKA-14009)."""
+        self._count(member.protocols, -1)
+        member.describe(description)
+        self._count(member.protocols, 1)
+
+    def rename(self, member: Member, new_id: str) -> None:
+        """Give a member a new id in its old place."""
+        old_id = member.member_id
+        member.member_id = new_id
+        self.members = {m.member_id: m for m in self.members.values()}
+        if member.group_instance_id is not None:
+            self.static_ids[member.group_instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+
+    def remove(self, member: Member) -> None:
+        """Take a member out; the next one leads if it was the leader."""
+        del self.members[member.member_id]
+        self._count(member.protocols, -1)
+        instance = member.group_instance_id
+        if instance is not None and self.static_ids.get(instance) == member.member_id:
+            del self.static_ids[instance]
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.members), None)
+
+    def joining(self) -> list[Member]:
+        """Those who wait for the generation to begin."""
+        return [m for m in self.members.values() if m.awaiting_join is not None]
+
+    def elect_leader(self) -> bool:
+        """Keep the leader if it has joined, else take the first who has; False when none has."""
+        joining = self.joining()
+        if joining and self.leader not in {m.member_id for m in joining}:
+            self.leader = joining[0].member_id
+        return bool(joining)
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member allows for a rebalance."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
