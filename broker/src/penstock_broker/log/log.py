@@ -36,6 +36,7 @@ from penstock_broker.log.recovery import LogPlace, Recovered, recover, snapshot_
 from penstock_broker.log.scan import BadBatchError
 from penstock_broker.log.segment import Segment
 from penstock_broker.log.slice import EMPTY_SLICE, LogSlice
+from penstock_broker.log.swap import EVERYWHERE, CleanerCheckpoint, read_cleaner_checkpoint
 from penstock_broker.wire.records import NO_TIMESTAMP, RecordBatch
 
 _log = logging.getLogger(__name__)
@@ -82,6 +83,8 @@ class Log:
         self.recovery_point = min(recovery_point, recovered.end_offset)
         self.on_start_advanced: Callable[[], None] = lambda: None
         """Called when the start has moved, before anything is deleted: to write it down."""
+        self.cleaned = CleanerCheckpoint()
+        """What compaction has done to it."""
         self._clock = clock
         self._segments = recovered.segments
         self._bases = [segment.base_offset for segment in self._segments]
@@ -105,12 +108,15 @@ class Log:
         ``clean``: it was closed, at ``recovery_point``.
         """
         epochs = _read_epochs(place)
+        cleaned = read_cleaner_checkpoint(place.files, place.directory)
+        compacts = "compact" in config.cleanup_policy
         recovered = recover(
             place,
             epochs,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             clean=clean,
+            holes_below=cleaned.holes_below or (EVERYWHERE if compacts else 0),
             now_ms=clock.now_ms(),
         )
         log = cls(
@@ -122,6 +128,7 @@ class Log:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
         )
+        log.cleaned = cleaned
         if not recovered.clean and recovered.cut is not None:
             log.flush()
         return log

@@ -25,8 +25,12 @@ from penstock_broker.log.producer_state import (
 )
 from penstock_broker.log.scan import BadBatchError, ScannedBatch, scan
 from penstock_broker.log.segment import Segment, segment_name
+from penstock_broker.log.swap import CLEANED_SUFFIX, finish_swaps
+from penstock_broker.log.trash import DELETED_SUFFIX
 
 _log = logging.getLogger(__name__)
+
+NO_MORE_EPOCHS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class Recovered:
     clean: bool = True
     bytes_checked: int = 0
     cut: Cut | None = None
+    holes_below: int = 0
+    """Offsets below may be missing: compaction has been there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +97,16 @@ def recover(
     recovery_point: int,
     log_start_offset: int,
     clean: bool,
+    holes_below: int,
     now_ms: int,
 ) -> Recovered:
     """Open the segments of a directory.
 
     ``clean``: the log was closed, and ends at ``recovery_point``. Otherwise all batches from
-    there on are checked. ``epochs`` is brought up to date. Raises OSError.
+    there on are checked. Offsets below ``holes_below`` may be missing. ``epochs`` is brought up to
+    date. Raises OSError.
     """
+    finish_swaps(place.files, place.directory)
     segments = _list_segments(place)
     if not segments:
         return _begin(place, log_start_offset, recovery_point, clean=clean)
@@ -113,7 +122,14 @@ def recover(
             place.topic, place.partition, recovery_point,
         )  # fmt: skip
         recovery_point = min(recovery_point, segments[-1].base_offset)
-    found = _recover_unclean(place, segments, epochs, recovery_point, now_ms)
+    found = _recover_unclean(
+        place,
+        segments,
+        epochs,
+        recovery_point=recovery_point,
+        holes_below=holes_below,
+        now_ms=now_ms,
+    )
     if found.end_offset < log_start_offset:
         # The tail that went held all that had not been deleted. Offsets below the start have been
         # given out, read and deleted: they are not given out again.
@@ -145,33 +161,44 @@ def _recover_unclean(
     place: LogPlace,
     segments: list[Segment],
     epochs: LeaderEpochs,
+    *,
     recovery_point: int,
+    holes_below: int,
     now_ms: int,
 ) -> Recovered:
     """Check everything past the recovery point."""
     bases = [segment.base_offset for segment in segments]
     first = max((n for n, base in enumerate(bases) if base <= recovery_point), default=0)
-    found = Recovered(segments, bases[first], clean=False)
+    found = Recovered(segments, bases[first], clean=False, holes_below=holes_below)
     epochs.truncate_to(bases[first])
     _rebuild_producers(place, found, up_to=bases[first], now_ms=now_ms)
+
+    def note(batch: ScannedBatch) -> None:
+        if batch.producer_id >= 0:
+            note_producer(found.producers, batch, now_ms)
+        if batch.leader_epoch > epochs.latest:
+            epochs.note(batch.leader_epoch, batch.base_offset)
+
     for number in range(first, len(segments)):
         segment = segments[number]
-        if segment.base_offset != found.end_offset:
+        if segment.base_offset != found.end_offset and segment.base_offset > holes_below:
             problem = f"offsets {found.end_offset} to {segment.base_offset} are missing"
             _cut_from(place, found, number, problem, 0)
             break
-        try:
-            for batch in segment.recover(found.end_offset, recovery_point):
-                if batch.producer_id >= 0:
-                    note_producer(found.producers, batch, now_ms)
-                if batch.leader_epoch > epochs.latest:
-                    epochs.note(batch.leader_epoch, batch.base_offset)
-                found.end_offset = batch.last_offset + 1
-                found.bytes_checked += batch.size
-        except BadBatchError as bad:
-            _cut_from(place, found, number, bad.reason, bad.position)
+        found.end_offset = max(found.end_offset, segment.base_offset)
+        checked = segment.recover(
+            found.end_offset,
+            recovery_point,
+            holes_below=holes_below,
+            epoch=epochs.latest,
+            on_batch=note,
+        )
+        found.end_offset = checked.end_offset
+        found.bytes_checked += checked.size
+        if checked.bad is not None:
+            _cut_from(place, found, number, checked.bad.reason, checked.bad.position)
             break
-        if number + 1 < len(found.segments):
+        if number + 1 < len(segments):
             segment.seal(found.end_offset)
     return found
 
@@ -226,8 +253,13 @@ def _cut_from(place: LogPlace, found: Recovered, number: int, reason: str, posit
     last = found.segments[-1]
     if keep == number:
         # It had been sealed on the way here; it is the active one again.
-        for _ in last.recover(last.base_offset, found.end_offset):
-            pass
+        last.recover(
+            last.base_offset,
+            found.end_offset,
+            holes_below=found.holes_below,
+            epoch=NO_MORE_EPOCHS,
+            on_batch=lambda batch: None,
+        )
     place.files.sync_directory(place.directory)
     for name in place.files.names(place.directory):
         if name.endswith(".snapshot") and int(name[:20]) > found.end_offset:
@@ -281,9 +313,11 @@ def _list_segments(place: LogPlace) -> list[Segment]:
     bases = sorted(int(name[:-4]) for name in names if _is_numbered(name, ".log"))
     for name in names:
         stem, dot, suffix = name.partition(".")
-        orphan = suffix in ("index", "timeindex") and int(stem) not in bases
-        if name.endswith(".tmp") or (dot and orphan):
+        orphan = suffix in ("index", "timeindex", "txnindex") and int(stem) not in bases
+        if name.endswith((".tmp", DELETED_SUFFIX)) or (dot and orphan):
             place.files.remove(place.directory / name)
+        elif name.endswith(CLEANED_SUFFIX):
+            place.files.remove_tree(place.directory / name)
     return [
         Segment(place.files, place.directory, base, place.index_interval_bytes) for base in bases
     ]

@@ -7,7 +7,7 @@ crash, both indexes, the producers' state, the leader epochs. Batches are those 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -17,6 +17,7 @@ from penstock_broker.wire.records import ATTRIBUTES_AT, HEADER, HEADER_BYTES, LE
 
 _CHUNK_BYTES_FIRST = 16 << 10
 _CHUNK_BYTES_MAX = 1 << 20
+_CHECK_BYTES = 1 << 20
 
 
 class ScannedBatch(NamedTuple):
@@ -94,6 +95,88 @@ def scan(
             producer_id, producer_epoch, sequence, count,
         )  # fmt: skip
         position += size
+
+
+class Checked(NamedTuple):
+    """What :func:`check` found."""
+
+    end_offset: int
+    size: int
+    last_batch: tuple[int, int]
+    """Base offset and position of the last batch."""
+    timestamp_max: int
+    unindexed: int
+    """Bytes behind the last entry that ``on_entry`` was given."""
+    bad: BadBatchError | None
+    """Why it ends before the end of the file."""
+
+
+def check(  # noqa: PLR0912 (one loop, made for speed)
+    file: File,
+    end: int,
+    next_offset: int,
+    *,
+    check_crc_from: int,
+    holes_below: int,
+    index_interval_bytes: int,
+    epoch: int,
+    on_entry: Callable[[int, int, int], None],
+    on_batch: Callable[[ScannedBatch], None],
+) -> Checked:
+    """Check a segment's file from its beginning, as recovery does, in one loop made for speed.
+
+    As :func:`scan`, but offsets may be missing below ``holes_below``, where compaction has been,
+    and instead of every batch only those are handed out that recovery has to look at:
+    ``on_batch`` gets those with a producer id and those whose leader epoch is above ``epoch`` and
+    all before. ``on_entry(base offset, position, largest timestamp before)`` is called about every
+    ``index_interval_bytes``, for the indexes. OSError.
+    """
+    unpack_from, checksum, crc_at = HEADER.unpack_from, crc32c, ATTRIBUTES_AT
+    chunk, chunk_from, position, unindexed = memoryview(b""), 0, 0, 0
+    base, latest, at_last, bad = -1, -1, 0, None
+    length = 0
+    try:
+        while position < end:
+            at = position - chunk_from
+            if at + HEADER_BYTES > len(chunk):
+                chunk, chunk_from, at = memoryview(file.read(position, _CHECK_BYTES)), position, 0
+                if len(chunk) < HEADER_BYTES:
+                    raise BadBatchError(position, "torn batch: its header is not whole")
+            header = unpack_from(chunk, at)
+            base, length, batch_epoch, magic, crc, _, delta, _, newest, producer_id = header[:10]
+            size = length + LENGTH_END
+            last = base + delta
+            if (
+                magic != MAGIC or size < HEADER_BYTES or delta < 0 or base < next_offset
+                or position + size > end
+            ):  # fmt: skip
+                raise _bad_header(chunk, at, position, end, next_offset)
+            if last >= check_crc_from:
+                if base != next_offset and base > holes_below:
+                    raise BadBatchError(position, f"base offset {base} where {next_offset} follows")
+                if at + size > len(chunk):
+                    data = file.read(position, max(size, _CHECK_BYTES))
+                    chunk, chunk_from, at = memoryview(data), position, 0
+                if checksum(chunk[at + crc_at : at + size]) != crc:
+                    raise BadBatchError(position, "CRC mismatch", (base, last + 1))
+            if unindexed > index_interval_bytes:
+                on_entry(base, position, latest)
+                unindexed = 0
+            if producer_id >= 0 or batch_epoch > epoch:
+                epoch = max(epoch, batch_epoch)
+                on_batch(ScannedBatch(position, size, base, batch_epoch, header[5], last,
+                                      header[7], *header[8:]))  # fmt: skip
+            if newest > latest:  # noqa: PLR1730 (a call costs as much as the rest of the loop)
+                latest = newest
+            next_offset, at_last = last + 1, position
+            unindexed += size
+            position += size
+    except BadBatchError as error:
+        bad = error
+    last_base = -1
+    if position:
+        last_base = int.from_bytes(file.read(at_last, 8), "big", signed=True)
+    return Checked(next_offset, position, (last_base, at_last), latest, unindexed, bad)
 
 
 def _bad_header(

@@ -17,14 +17,14 @@ Not thread-safe; ``sync`` of its file may run in another thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 
 from penstock_broker.log.files import Buffer, File, Files
 from penstock_broker.log.index_file import IndexDamagedError
 from penstock_broker.log.offset_index import OffsetIndex
-from penstock_broker.log.scan import BadBatchError, ScannedBatch, scan
+from penstock_broker.log.scan import BadBatchError, Checked, ScannedBatch, check, scan
 from penstock_broker.log.time_index import TimeIndex
 from penstock_broker.wire.records import HEADER_BYTES, LENGTH_END, NO_TIMESTAMP
 
@@ -172,6 +172,33 @@ class Segment:
         self._note(base_offset, position, size, max_timestamp)
         self.size = position + size
 
+    def append_many(self, parts: Sequence[Buffer], placed: Sequence[tuple[int, int, int]]) -> None:
+        """Write whole batches, one after the other, with one call of the system.
+
+        ``placed`` has base offset, size and largest timestamp of each. OSError as :meth:`append`.
+        """
+        position = self.size
+        self.file.write_parts(parts, position)
+        interval, unindexed, latest = (
+            self._index_interval_bytes,
+            self._unindexed,
+            self.timestamp_max,
+        )
+        base_offset = size = 0
+        for base_offset, size, max_timestamp in placed:  # _note, for many
+            if unindexed > interval:
+                relative = base_offset - self.base_offset
+                self.offset_index.append(relative, position)
+                self.time_index.add(latest, relative)
+                unindexed = 0
+            unindexed += size
+            position += size
+            if max_timestamp > latest:  # noqa: PLR1730 (a call costs as much as all of this)
+                latest = max_timestamp
+        self._unindexed, self._timestamp_max = unindexed, latest
+        self.last_batch = (base_offset, position - size)
+        self.size = position
+
     def _note(self, base_offset: int, position: int, size: int, max_timestamp: int) -> None:
         """Take a batch into the indexes."""
         if self._unindexed > self._index_interval_bytes:
@@ -267,22 +294,44 @@ class Segment:
 
     # -- repair ------------------------------------------------------------------------------
 
-    def recover(self, next_offset: int, check_crc_from: int) -> Iterator[ScannedBatch]:
-        """Read it from its beginning, building its indexes anew; ends at the file's end.
+    def recover(
+        self,
+        next_offset: int,
+        check_crc_from: int,
+        *,
+        holes_below: int,
+        epoch: int,
+        on_batch: Callable[[ScannedBatch], None],
+    ) -> Checked:
+        """Read it from its beginning, building its indexes anew; see :func:`.scan.check`.
 
-        CRCs are checked from offset ``check_crc_from`` on. :class:`BadBatchError` at the first
-        bad batch: ``size`` is then where it begins, and what lies behind is for the owner to cut.
+        ``size`` is then where the first bad batch begins, if there is one; what lies behind is for
+        the owner to cut. OSError.
         """
         self._forget_indexes()
         self._sealed = False
         end = self._files.size(self.path)
-        self.size = 0
-        for batch in scan(self.file, 0, end, next_offset, check_crc_from=check_crc_from):
-            self._note(batch.base_offset, batch.position, batch.size, batch.max_timestamp)
-            self.size = batch.position + batch.size
-            yield batch
+        found = check(
+            self.file,
+            end,
+            next_offset,
+            check_crc_from=check_crc_from,
+            holes_below=holes_below,
+            index_interval_bytes=self._index_interval_bytes,
+            epoch=epoch,
+            on_entry=self._index,
+            on_batch=on_batch,
+        )
+        self.size, self.last_batch = found.size, found.last_batch
+        self._timestamp_max, self._unindexed = found.timestamp_max, found.unindexed
         if end:
             self.first_append_ms = self._files.modified_ms(self.path)
+        return found
+
+    def _index(self, base_offset: int, position: int, timestamp_max: int) -> None:
+        relative = base_offset - self.base_offset
+        self.offset_index.append(relative, position)
+        self.time_index.add(timestamp_max, relative)
 
     def rebuild_indexes(self, damage: IndexDamagedError) -> None:
         """Make both indexes again from the log; damage in the log itself ends them there."""
