@@ -77,7 +77,7 @@ def test_the_finer_unit_wins() -> None:
         ("cleanup.policy", "", "must not be empty"),
         ("cleanup.policy", "compact,shred", "must be one of"),
         ("message.timestamp.type", "createtime", "must be one of"),
-        ("segment.byte", "1000", "did you mean segment.bytes?"),
+        ("segment.byte", "1000", "did you mean segment.bytes"),
     ],
 )
 def test_bad_values_say_what_is_wrong(name: str, value: str, said: str) -> None:

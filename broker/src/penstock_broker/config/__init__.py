@@ -11,14 +11,20 @@ INVALID_CONFIG with it.
 """
 
 from penstock_broker.config.broker_config import BROKER_SETTINGS, BrokerConfig, known_broker_names
+from penstock_broker.config.listeners import (
+    ListenerConfig,
+    SecurityProtocol,
+    listener_configs,
+)
 from penstock_broker.config.log_config import LOG_SETTINGS, LogConfig, topic_setting
-from penstock_broker.config.sources import load_config, read_properties
+from penstock_broker.config.sources import load_config, near_names, read_properties
 from penstock_broker.config.table import (
     ConfigEntry,
     ConfigError,
     ConfigSource,
     ConfigSynonym,
     ConfigType,
+    Password,
     Setting,
 )
 
@@ -31,10 +37,15 @@ __all__ = [
     "ConfigSource",
     "ConfigSynonym",
     "ConfigType",
+    "ListenerConfig",
     "LogConfig",
+    "Password",
+    "SecurityProtocol",
     "Setting",
     "known_broker_names",
+    "listener_configs",
     "load_config",
+    "near_names",
     "read_properties",
     "topic_setting",
 ]

@@ -5,22 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from penstock_broker.config.broker_config import BrokerConfig, known_broker_names
-from penstock_broker.config.table import ConfigError
+from penstock_broker.config.broker_config import (
+    BrokerConfig,
+    known_broker_names,
+    listener_setting,
+)
+from penstock_broker.config.table import ConfigError, near
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A Java-style properties file: ``name=value`` lines, ``#`` and ``!`` comments."""
+    """A Java-style properties file: ``name=value`` lines, ``#`` and ``!`` comments.
+
+    A line that ends with a backslash goes on in the next one.
+    """
     properties: dict[str, str] = {}
+    text = ""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        text = line.strip()
-        if not text or text[0] in "#!":
+        if not text and line.lstrip()[:1] in ("", "#", "!"):
+            continue
+        text += line.strip()
+        if text.endswith("\\"):
+            text = text[:-1]
             continue
         name, separator, value = text.partition("=")
-        if not separator:
-            raise ConfigError(f"{path}:{number}: expected name=value, found {text!r}")
+        if not separator:  # the line itself may hold half a secret
+            raise ConfigError(f"{path}:{number}: expected name=value")
         properties[name.strip()] = value.strip()
+        text = ""
     return properties
+
+
+def near_names(name: str) -> str:
+    """Known settings that look like ``name``, as the end of a message; empty for none."""
+    return near(name, known_broker_names())
 
 
 def load_config(
@@ -34,12 +51,14 @@ def load_config(
     """
     properties = read_properties(path) if path is not None else {}
     known = known_broker_names()
-    unknown = sorted(name for name in properties if name not in known)
+    unknown = sorted(
+        name for name in properties if name not in known and listener_setting(name) is None
+    )
     for name in unknown:
         del properties[name]
     for assignment in assignments:
         name, separator, value = assignment.partition("=")
         if not separator:
-            raise ConfigError(f"expected name=value, found {assignment!r}")
+            raise ConfigError("expected name=value, found no =")
         properties[name.strip()] = value.strip()
     return BrokerConfig.parse(properties), unknown

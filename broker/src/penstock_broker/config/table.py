@@ -11,7 +11,29 @@ from typing import Any
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
-Value = int | float | bool | str | tuple[str, ...]
+
+class Password:
+    """A secret: shown to nobody, in no log and no answer."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Password) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+
+Value = int | float | bool | str | tuple[str, ...] | Password
 Check = Callable[[Any], str | None]
 
 
@@ -28,6 +50,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 class ConfigSource(IntEnum):
@@ -60,6 +83,10 @@ class Setting:
             raise ConfigError(f"Invalid value {text} for configuration {self.name}: {problem}")
         return value
 
+    def show(self, value: Value) -> str | None:
+        """As :meth:`format`, and None for a secret."""
+        return None if self.type is ConfigType.PASSWORD else self.format(value)
+
     def format(self, value: Value) -> str:
         """The text that Kafka would show for ``value``."""
         if isinstance(value, bool):
@@ -72,7 +99,7 @@ class ConfigSynonym:
     """A setting that would apply if the ones before it were not there."""
 
     name: str
-    value: str
+    value: str | None
     source: ConfigSource
 
 
@@ -81,7 +108,8 @@ class ConfigEntry:
     """One line of a DescribeConfigs answer."""
 
     name: str
-    value: str
+    value: str | None
+    """None for a secret."""
     source: ConfigSource
     type: ConfigType
     doc: str
@@ -91,6 +119,11 @@ class ConfigEntry:
     @property
     def is_default(self) -> bool:
         return self.source is ConfigSource.DEFAULT
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether its value is shown to nobody."""
+        return self.type is ConfigType.PASSWORD
 
 
 def _integer(name: str, text: str, bits: int) -> int:
@@ -132,6 +165,7 @@ _PARSERS: dict[ConfigType, Callable[[str, str], Value]] = {
     ConfigType.INT: lambda name, text: _integer(name, text, 32),
     ConfigType.LONG: lambda name, text: _integer(name, text, 64),
     ConfigType.DOUBLE: _double,
+    ConfigType.PASSWORD: lambda _name, text: Password(text),
     ConfigType.LIST: lambda _name, text: tuple(
         p for p in (s.strip() for s in text.split(",")) if p
     ),
@@ -210,6 +244,10 @@ def attributes_of(cls: type[Any]) -> dict[str, str]:
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"Unknown configuration {name}{hint}"
+    return f"Unknown configuration {name}{near(name, known)}"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Up to three names that look like ``name``, as the end of a message; empty for none."""
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.75)
+    return f"; did you mean {' or '.join(close)}?" if close else ""

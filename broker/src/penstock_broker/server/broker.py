@@ -8,22 +8,23 @@ close the logs (which syncs them and writes the checkpoints).
 from __future__ import annotations
 
 import asyncio
-import gc
+import errno
 import logging
-import resource
-import signal
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import penstock_broker.api  # noqa: F401 (registers the APIs)
 from penstock_broker.api.context import Services
+from penstock_broker.api.fetch_sessions import FetchSessions
 from penstock_broker.api.metadata import MetadataCache
 from penstock_broker.api.registry import api_table
 from penstock_broker.api.topics import TopicAdmin
-from penstock_broker.clock import Clock, SystemClock
+from penstock_broker.clock import Clock, SystemClock, Timers
 from penstock_broker.cluster.metadata_store import LocalMetadataStore, MetadataError
 from penstock_broker.config import BrokerConfig
+from penstock_broker.config.table import split_address
 from penstock_broker.errors import KafkaError
 from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from penstock_broker.groups.members import GroupLimits
@@ -35,8 +36,10 @@ from penstock_broker.metrics import Metrics
 from penstock_broker.quotas.client_quotas import ClientQuotas
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.server.background import BackgroundJobs
 from penstock_broker.server.dispatch import Dispatcher
 from penstock_broker.server.health import Phase
+from penstock_broker.server.holders import port_holder
 from penstock_broker.server.limits import ConnectionLimits
 from penstock_broker.server.listener import Listener
 from penstock_broker.server.observation import Observation, StopWantedError
@@ -63,14 +66,15 @@ class Broker:
         *,
         clock: Clock | None = None,
         files: Files | None = None,
+        make_timers: Callable[[asyncio.AbstractEventLoop, Clock], Timers] = LoopTimers,
     ) -> None:
         self.config = config
         self._loop = asyncio.get_running_loop()
         self._clock: Clock = clock or SystemClock()
         self._files: Files = files or OsFiles()
         self._data_dir = data_dir
-        self._timers = LoopTimers(self._loop, self._clock)
-        self._jobs: list[asyncio.Task[None]] = []
+        self._timers = make_timers(self._loop, self._clock)
+        self._jobs = BackgroundJobs(self._loop, self._clock, self._timers)
         self._producer_ids = iter(range(0))
         self._advertised = ("127.0.0.1", 0)
         self.metrics = Metrics()
@@ -107,15 +111,12 @@ class Broker:
             self.purgatory,
             lambda: {"PLAINTEXT": len(self.listener)},
         )
-        # Everything made so far stays: collections need not look at it again.
-        gc.collect()
-        gc.freeze()
         try:
             bound = await self.listener.start(host, port)
         except OSError as error:
             self.replicas.close()
             await self.observation.close()
-            raise StartError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+            raise StartError(_cannot_listen(f"{host}:{port}", port, error)) from error
         self._advertised = advertised_address(self.config, bound)
         self._start_jobs()
         self.observation.run()
@@ -127,9 +128,9 @@ class Broker:
         except OSError as error:
             self.logs.abandon()
             address = self.config.penstock_http_listener
-            raise StartError(
-                f"cannot listen on penstock.http.listener {address}: {error.strerror}"
-            ) from error
+            port = split_address(address)[1]
+            text = _cannot_listen(f"{address} (penstock.http.listener)", port, error)
+            raise StartError(text) from error
 
     def _assemble(self) -> None:
         config, clock = self.config, self._clock
@@ -178,6 +179,12 @@ class Broker:
             groups=self.groups,
             offsets=self.offsets,
             purgatory=self.purgatory,
+            fetch_sessions=FetchSessions(
+                clock,
+                self.purgatory,
+                config.max_fetch_session_slots,
+                self.metrics.fetch_sessions_evicted,
+            ),
             quotas=self.quotas,
             next_producer_id=self._next_producer_id,
             metrics=self.metrics,
@@ -231,20 +238,7 @@ class Broker:
             (PRODUCER_EXPIRY_CHECK_MS, self._expire_producers),
             (GROUPS_REWRITE_CHECK_MS, self._rewrite_groups),
         ):
-            if every_ms > 0:
-                self._jobs.append(self._loop.create_task(self._repeat(every_ms / 1000.0, job)))
-
-    async def _repeat(self, seconds: float, job: Callable[[], object]) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                result = job()
-                if asyncio.iscoroutine(result):
-                    await result
-            except (OSError, KafkaError) as error:
-                _logger.error("%s: %s", job.__name__.strip("_"), error)
-            except Exception:
-                _logger.exception("%s failed", job.__name__.strip("_"))
+            self._jobs.every(every_ms, job)
 
     async def _flush(self) -> None:
         """Sync in a thread what flush.ms asks for; the loop goes on meanwhile."""
@@ -272,15 +266,20 @@ class Broker:
         """Stop in order; what was acknowledged is on its way to the disk when this returns."""
         self.observation.health.phase = Phase.STOPPING
         self.listener.stop_accepting()
-        for task in self._jobs:
-            task.cancel()
-        await asyncio.gather(*self._jobs, return_exceptions=True)
-        self._jobs.clear()
+        await self._jobs.stop()
         self.purgatory.complete_all()
         await asyncio.sleep(0)
         self.listener.close_all()
         await asyncio.sleep(0)
         self.replicas.close()
+        await self.observation.close()
+
+    async def abandon(self) -> None:
+        """Stop as a killed process does: nobody is answered, nothing is synced or written down."""
+        self.listener.stop_accepting()
+        self.listener.abort_all()
+        await self._jobs.stop()
+        self.logs.abandon()
         await self.observation.close()
 
 
@@ -297,6 +296,15 @@ def _run_jobs(jobs: Sequence[FlushJob]) -> list[FlushJob]:
     return done
 
 
+def _cannot_listen(address: str, port: int, error: OSError) -> str:
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno != errno.EADDRINUSE:
+        return f"cannot listen on {address}: {reason}"
+    holder = port_holder(port)
+    who = f"{holder} has it" if holder else f"`lsof -i :{port}` says who has it"
+    return f"cannot listen on {address}: {reason}; {who} (port 0 takes a free one)"
+
+
 def advertised_address(config: BrokerConfig, bound: tuple[str, int]) -> tuple[str, int]:
     """What clients are told to connect to: the setting, or what the listener is bound to."""
     for listener in config.advertised_listeners.split(","):
@@ -306,45 +314,3 @@ def advertised_address(config: BrokerConfig, bound: tuple[str, int]) -> tuple[st
                 return address.hostname, address.port
     host, port = bound
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
-
-
-def allow_open_files() -> None:
-    """Use all the descriptors that we may: two for a connection, three for a segment."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError) as error:  # macOS: "unlimited" is not allowed
-            _logger.info("open files stay limited to %d: %s", soft, error)
-
-
-async def serve(
-    config: BrokerConfig,
-    data_dir: Path,
-    host: str,
-    port: int,
-    *,
-    on_ready: Callable[[str, int], None],
-) -> None:
-    """Run a broker until SIGTERM or SIGINT. StartError."""
-    allow_open_files()
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    broker = Broker(config, data_dir)
-    starting = loop.create_task(broker.start(host, port))
-    waiting = loop.create_task(stopping.wait())
-    await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
-    if stopping.is_set():
-        broker.observation.want_stop()
-    try:
-        bound = await starting
-    except StopWantedError:
-        return
-    finally:
-        if not starting.done() or starting.exception() is not None:
-            waiting.cancel()
-    on_ready(*bound)
-    await waiting
-    await broker.stop()

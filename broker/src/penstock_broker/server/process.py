@@ -1,0 +1,66 @@
+"""A broker as a process: its descriptors, its signals, its beginning and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock_broker.config import BrokerConfig
+from penstock_broker.server.broker import Broker
+from penstock_broker.server.observation import StopWantedError
+
+_logger = logging.getLogger(__name__)
+
+Ready = Callable[[Broker, str, int], None]
+
+
+async def serve(
+    config: BrokerConfig, data_dir: Path, host: str, port: int, *, on_ready: Ready
+) -> None:
+    """Run a broker until SIGTERM or SIGINT, which also end one that is still loading its logs.
+
+    ``on_ready`` is called with the broker and its address. StartError.
+    """
+    allow_open_files()
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    broker = Broker(config, data_dir)
+    starting = loop.create_task(broker.start(host, port))
+    waiting = loop.create_task(stopping.wait())
+    await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+    if stopping.is_set():
+        broker.observation.want_stop()
+    try:
+        bound = await starting
+    except StopWantedError:
+        return
+    finally:
+        if not starting.done() or starting.exception() is not None:
+            waiting.cancel()
+    # Everything made so far stays: collections need not look at it again.
+    gc.collect()
+    gc.freeze()
+    on_ready(broker, *bound)
+    await waiting
+    _logger.info("stopping after a signal")
+    await broker.stop()
+
+
+def allow_open_files() -> None:
+    """Use all the descriptors that we may: two for a connection, three for a segment."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError) as error:  # macOS: "unlimited" is not allowed
+            _logger.info(
+                "open files stay limited to %(limit)d: %(reason)s",
+                {"event": "open_files_limited", "limit": soft, "reason": error},
+            )
