@@ -1,6 +1,7 @@
 """The APIs: importing this package registers all of them (see ``registry``)."""
 
 from penstock_broker.api import (
+    alter_client_quotas,
     alter_configs,
     api_versions,
     create_partitions,
@@ -8,6 +9,7 @@ from penstock_broker.api import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -30,6 +32,7 @@ from penstock_broker.api import (
 )
 
 __all__ = [
+    "alter_client_quotas",
     "alter_configs",
     "api_versions",
     "create_partitions",
@@ -37,6 +40,7 @@ __all__ = [
     "delete_groups",
     "delete_records",
     "delete_topics",
+    "describe_client_quotas",
     "describe_cluster",
     "describe_configs",
     "describe_groups",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock_broker.wire.fields import Struct
 
 if TYPE_CHECKING:
+    from penstock_broker.api.fetch_sessions import FetchSessions
     from penstock_broker.api.metadata import MetadataCache
+    from penstock_broker.api.produce_repeat import Repeats
     from penstock_broker.api.topics import TopicAdmin
     from penstock_broker.clock import Clock
     from penstock_broker.cluster.metadata_store import MetadataStore
@@ -39,8 +41,21 @@ class Exchange(Protocol):
         ...
 
     @property
+    def repeats(self) -> Repeats | None:
+        """What the produce requests of this connection have looked like."""
+        ...
+
+    @repeats.setter
+    def repeats(self, repeats: Repeats | None) -> None: ...
+
+    @property
     def is_closed(self) -> bool:
         """Whether nobody is there any more to read the answer."""
+        ...
+
+    @property
+    def fetch_bytes_max(self) -> int:
+        """The most records that the client's quota lets one Fetch answer carry."""
         ...
 
     def respond(self, response: Struct) -> None:
@@ -59,8 +74,25 @@ class Delayed(Protocol):
         """``amount`` more (bytes) of ``key``; True when the request need not wait longer."""
         ...
 
+    def still_waits(self) -> bool:
+        """Look again, soon after ``advanced`` said True: whether there is too little after all."""
+        ...
+
     def complete(self) -> None:
         """Answer now: it need not wait longer, or its time is up. Called once."""
+        ...
+
+
+class Watcher(Protocol):
+    """Something that is told of every advance of keys; see ``api.fetch_sessions``."""
+
+    @property
+    def waiting_key(self) -> Hashable:
+        """The key of the request, if any, that waits on its behalf."""
+        ...
+
+    def advanced(self, key: Hashable, amount: int) -> bool:
+        """``amount`` more (bytes) of ``key``; always False."""
         ...
 
 
@@ -101,6 +133,9 @@ DEFERRED = Deferred()
 UNANSWERED = Unanswered()
 
 Reply = Struct | Encoded | Deferred | Unanswered
+Steps = Generator[None, None, Reply]
+"""A handler's work in steps of a few microseconds each, for requests that may name thousands of
+things: others are served between them. What it returns is the reply."""
 
 
 class Services:
@@ -110,6 +145,8 @@ class Services:
         "address_of",
         "clock",
         "config",
+        "fetch_sessions",
+        "generation",
         "groups",
         "metadata",
         "metadata_cache",
@@ -134,12 +171,14 @@ class Services:
         groups: GroupCoordinator,
         offsets: OffsetsTopic,
         purgatory: Purgatory,
+        fetch_sessions: FetchSessions,
         quotas: ClientQuotas,
         next_producer_id: Callable[[], int],
         metrics: Metrics,
         address_of: Callable[[], tuple[str, int]],
     ) -> None:
         self.config = config
+        self.fetch_sessions = fetch_sessions
         self.clock = clock
         self.metadata = metadata
         self.replicas = replicas
@@ -153,3 +192,6 @@ class Services:
         self.quotas = quotas
         self.address_of = address_of
         """Host and port that clients are told to use for this broker."""
+        self.generation = 0
+        """Add one whenever a decision that connections remember may have changed: who may do what
+        (ACLs, users). Topics and their settings are looked at anyway."""

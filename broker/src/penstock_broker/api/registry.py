@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.context import Exchange, Reply, Services, Steps
 from penstock_broker.errors import KafkaError
 from penstock_broker.wire.fields import Struct
 
 Request = TypeVar("Request", bound=Struct)
-Handler = Callable[[Services, Exchange, Any], Reply]
+Handler = Callable[[Services, Exchange, Any], Reply | Steps]
 Refusal = Callable[[Any, KafkaError, int], Struct]
 """(request, error, version) -> the answer that carries the error in every place it belongs."""
 Quick = Callable[[Services, Exchange, memoryview, int], Reply | None]
@@ -50,8 +50,8 @@ def api(
     advertised: range | None = None,
     quick: Quick | None = None,
 ) -> Callable[
-    [Callable[[Services, Exchange, Request], Reply]],
-    Callable[[Services, Exchange, Request], Reply],
+    [Callable[[Services, Exchange, Request], Reply | Steps]],
+    Callable[[Services, Exchange, Request], Reply | Steps],
 ]:
     """Register the handler of an API. ``versions`` defaults to all that the codec knows.
 
@@ -59,8 +59,8 @@ def api(
     """
 
     def register(
-        handle: Callable[[Services, Exchange, Request], Reply],
-    ) -> Callable[[Services, Exchange, Request], Reply]:
+        handle: Callable[[Services, Exchange, Request], Reply | Steps],
+    ) -> Callable[[Services, Exchange, Request], Reply | Steps]:
         served = request.versions if versions is None else versions
         module = inspect.getmodule(handle)
         card = inspect.getdoc(module) if module is not None else None

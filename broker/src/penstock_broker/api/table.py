@@ -29,7 +29,7 @@ LEFT_OUT = (
         "there is no transaction coordinator yet",
     ),
     (
-        "SASL (17, 36), ACLs (29-31), SCRAM (50, 51), quotas (48, 49), delegation tokens (38-41)",
+        "SASL (17, 36), ACLs (29-31), SCRAM (50, 51), delegation tokens (38-41)",
         "no authentication and no authorizer yet",
     ),
     (
