@@ -86,6 +86,7 @@ def _row(
         value=entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
         synonyms=[
             DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source)
             for s in (entry.synonyms if with_synonyms else ())

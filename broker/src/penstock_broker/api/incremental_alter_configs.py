@@ -84,7 +84,7 @@ def _apply(
             ErrorCode.INVALID_CONFIG, f"Config value append is not allowed for {change.name}"
         )
     (entry,) = services.topics.describe(topic, [change.name])
-    current = [v for v in configs.get(change.name, entry.value).split(",") if v]
+    current = [v for v in configs.get(change.name, entry.value or "").split(",") if v]
     named = [v.strip() for v in change.value.split(",")]
     if change.config_operation == OPERATION_APPEND:
         current += [v for v in named if v not in current]

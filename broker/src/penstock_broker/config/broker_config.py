@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock_broker.config.limit_settings import LimitSettings
 from penstock_broker.config.log_config import LOG_SETTINGS, LogConfig, attribute
+from penstock_broker.config.security_settings import LISTENER_SETTINGS, SecuritySettings
 from penstock_broker.config.table import (
     INT32_MAX,
     ConfigEntry,
@@ -27,15 +27,9 @@ from penstock_broker.config.table import (
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(LimitSettings):
+class BrokerConfig(SecuritySettings):
     """The broker's own settings, and the defaults that it gives to topics (:attr:`log`)."""
 
-    advertised_listeners: str = setting(
-        "advertised.listeners",
-        ConfigType.STRING,
-        "",
-        "Addresses told to clients, as PLAINTEXT://host:port; empty: the listener's own.",
-    )
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable",
         ConfigType.BOOLEAN,
@@ -209,8 +203,8 @@ class BrokerConfig(LimitSettings):
     )
     log: LogConfig = field(default_factory=LogConfig)
     """What a topic has where it overrides nothing."""
-    given: Mapping[str, str] = field(default_factory=dict)
-    """The properties that were set, as text."""
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The properties that were set, as text: secrets, too."""
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
@@ -223,15 +217,27 @@ class BrokerConfig(LimitSettings):
         for name, text in properties.items():
             if (row := BROKER_SETTINGS.get(name)) is not None:
                 changes[_ATTRIBUTES[row.name]] = row.parse(text)
+            elif (row := listener_setting(name)) is not None:
+                replace(row, name=name).parse(text)
             elif name not in _TOPIC_DEFAULT_NAMES:
                 raise ConfigError(unknown_name(name, known_broker_names()))
         for row in LOG_SETTINGS.values():
             source = given_name(row, properties)
             if source is not None:
                 name, factor = source
-                value = replace(row, name=name).parse(properties[name])
+                value: Any = replace(row, name=name).parse(properties[name])
                 defaults[attribute(row)] = value * factor if factor != 1 else value
         return cls(log=replace(LogConfig(), **defaults), given=dict(properties), **changes)
+
+    def for_listener(self, name: str) -> BrokerConfig:
+        """These settings with those of one listener (``listener.name.<name>.…``) in force."""
+        prefix = f"{LISTENER_PREFIX}{name.lower()}."
+        own: dict[str, Any] = {
+            _ATTRIBUTES[row.name]: row.parse(text)
+            for given, text in self.given.items()
+            if given.startswith(prefix) and (row := listener_setting(given)) is not None
+        }
+        return replace(self, **own)
 
     def topic_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """The effective settings of a topic with these overrides."""
@@ -282,12 +288,10 @@ class BrokerConfig(LimitSettings):
             if wanted is not None and name not in wanted:
                 continue
             is_given = name in self.given or given_name(row, self.given) is not None
-            synonyms = [ConfigSynonym(name, row.format(row.default), ConfigSource.DEFAULT)]
+            synonyms = [ConfigSynonym(name, row.show(row.default), ConfigSource.DEFAULT)]
+            text = row.show(value)
             if is_given:
-                synonyms.insert(
-                    0, ConfigSynonym(name, row.format(value), ConfigSource.STATIC_BROKER)
-                )
-            text = row.format(value)
+                synonyms.insert(0, ConfigSynonym(name, text, ConfigSource.STATIC_BROKER))
             entries.append(
                 ConfigEntry(
                     name, text, synonyms[0].source, row.type, row.doc, True, tuple(synonyms)
@@ -296,6 +300,7 @@ class BrokerConfig(LimitSettings):
         return entries
 
 
+LISTENER_PREFIX = "listener.name."
 BROKER_SETTINGS: dict[str, Setting] = rows_of(BrokerConfig)
 """The broker's own settings by name (the defaults of topics are in LOG_SETTINGS)."""
 _ATTRIBUTES = attributes_of(BrokerConfig)
@@ -309,6 +314,13 @@ _TOPIC_DEFAULT_NAMES = frozenset(
 def known_broker_names() -> frozenset[str]:
     """Every property that ``--config`` and ``--set`` understand."""
     return _TOPIC_DEFAULT_NAMES | frozenset(BROKER_SETTINGS)
+
+
+def listener_setting(name: str) -> Setting | None:
+    """What ``listener.name.<name>.<setting>`` sets; None for any other name."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    return LISTENER_SETTINGS.get(name.removeprefix(LISTENER_PREFIX).partition(".")[2])
 
 
 def given_name(row: Setting, given: Mapping[str, str]) -> tuple[str, int] | None:

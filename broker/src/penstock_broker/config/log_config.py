@@ -225,6 +225,13 @@ class LogConfig:
         return replace(self, **changes)
 
     @property
+    def longest_segment_ms(self) -> int:
+        """How long a segment may grow: what is to be compacted has to be closed in time."""
+        if "compact" in self.cleanup_policy:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
+
+    @property
     def stamps_append_time(self) -> bool:
         """Whether the broker's time replaces the producers'."""
         return self.message_timestamp_type == "LogAppendTime"
