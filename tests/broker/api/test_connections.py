@@ -157,7 +157,7 @@ def test_api_versions_in_each_version(raw: RawClient, version: int) -> None:
     assert answer.error_code == 0
     table = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert table[0] == (0, 11), "librdkafka up to 2.11.0 wants Produce 0, or drops compression"
-    assert table[1] == (4, 12)
+    assert table[1] == (4, 17)
     assert table[3] == (0, 12)
     assert table[18] == (0, 4)
     assert {11, 12, 13, 14} <= {key for key, (low, _) in table.items() if low == 0}

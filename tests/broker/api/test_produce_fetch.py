@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from api_requests import BASE_MS, create, fetch, offsets, produce, records
 
 from penstock_broker.errors import ErrorCode
 from penstock_broker.testing.raw_client import RawClient
-from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.compression import Codec
-from penstock_broker.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from penstock_broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -22,15 +17,8 @@ from penstock_broker.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
-    PartitionData,
 )
 from penstock_broker.wire.messages.init_producer_id import InitProducerIdRequest
-from penstock_broker.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from penstock_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock_broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -39,83 +27,10 @@ from penstock_broker.wire.messages.offset_for_leader_epoch import (
 )
 from penstock_broker.wire.messages.produce import (
     PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
 from penstock_broker.wire.records import RecordBatch, iter_batches
-
-BASE_MS = 1_700_000_000_000
-
-
-def create(client: RawClient, topic: str, partitions: int = 1, **config: str) -> None:
-    configs = [CreatableTopicConfig(name=k.replace("_", "."), value=v) for k, v in config.items()]
-    new = CreatableTopic(
-        name=topic, num_partitions=partitions, replication_factor=1, configs=configs
-    )
-    (result,) = client.ask(CreateTopicsRequest(topics=[new]), 7).topics
-    assert result.error_code == 0, result.error_message
-
-
-def records(*values: bytes, times: list[int] | None = None, **options: int) -> bytearray:
-    stamps = times or [BASE_MS] * len(values)
-    given = [NewRecord(None, value, time) for value, time in zip(values, stamps, strict=True)]
-    return build_batch(given, **options)  # type: ignore[arg-type]
-
-
-def produce(
-    client: RawClient, topic: str, *batches: bytes | bytearray, version: int = 9, acks: int = -1
-) -> PartitionProduceResponse:
-    data = PartitionProduceData(index=0, records=memoryview(b"".join(batches)))
-    request = ProduceRequest(
-        acks=acks,
-        timeout_ms=5_000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
-    )
-    answer = client.ask(request, version).responses[0].partition_responses[0]
-    assert isinstance(answer, PartitionProduceResponse)
-    return answer
-
-
-def fetch(
-    client: RawClient,
-    topic: str,
-    offset: int,
-    *,
-    version: int = 12,
-    max_bytes: int = 1 << 20,
-    partition_max_bytes: int = 1 << 20,
-    epoch: int = -1,
-    isolation: int = 0,
-) -> PartitionData:
-    wanted = FetchPartition(
-        partition=0,
-        fetch_offset=offset,
-        partition_max_bytes=partition_max_bytes,
-        current_leader_epoch=epoch,
-    )
-    request = FetchRequest(
-        max_wait_ms=0,
-        min_bytes=1,
-        max_bytes=max_bytes,
-        isolation_level=isolation,
-        topics=[FetchTopic(topic=topic, partitions=[wanted])],
-    )
-    answer = client.ask(request, version).responses[0].partitions[0]
-    assert isinstance(answer, PartitionData)
-    return answer
-
-
-def offsets(
-    client: RawClient, topic: str, *timestamps: int, version: int = 7, epoch: int = -1
-) -> list[ListOffsetsPartitionResponse]:
-    wanted = [
-        ListOffsetsPartition(partition_index=0, timestamp=t, current_leader_epoch=epoch)
-        for t in timestamps
-    ]
-    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=wanted)])
-    return list(client.ask(request, version).topics[0].partitions)
-
 
 # -- produce ------------------------------------------------------------------------------------
 
@@ -330,34 +245,6 @@ def test_no_partition_starves_beside_a_busy_one(raw: RawClient, topic: str) -> N
             if len(part.records or b""):
                 served.add(part.partition_index)
     assert served == {0, 1}
-
-
-def test_sessions_are_not_kept(raw: RawClient, topic: str) -> None:
-    """Pitfall 41: an unknown session is named as such, and a new one is answered with id 0."""
-    create(raw, topic)
-
-    def ask(session_id: int, epoch: int) -> tuple[int, int]:
-        request = FetchRequest(
-            max_wait_ms=0,
-            min_bytes=0,
-            session_id=session_id,
-            session_epoch=epoch,
-            topics=[
-                FetchTopic(
-                    topic=topic,
-                    partitions=[
-                        FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)
-                    ],
-                )
-            ],
-        )
-        answer = raw.ask(request, 11)
-        return answer.error_code, answer.session_id
-
-    assert ask(0, 0) == (0, 0)
-    assert ask(0, -1) == (0, 0)
-    assert ask(99, 1) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
-    assert ask(0, 5) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
 
 
 def test_the_leader_epoch_of_the_client_is_checked(raw: RawClient, topic: str) -> None:

@@ -29,6 +29,9 @@ class Want:
         self.missing -= amount
         return self.missing <= 0
 
+    def still_waits(self) -> bool:
+        return False
+
     def complete(self) -> None:
         self.completions += 1
 

@@ -1,154 +1,231 @@
-"""Fetch (1), versions 4-12: read record batches as they are in the log.
+"""Fetch (1), versions 4-17: read record batches as they are in the log.
 
 Behaviour:
 * A long poll: answered when min_bytes can be read over all partitions, when a partition has an
-  error, or when max_wait_ms is over. Waiting costs nothing; an append wakes it.
+  error that the client can act upon, or when max_wait_ms is over. Waiting costs nothing; an append
+  wakes it. A topic that is not there is no reason to answer early, unless nothing else is asked.
 * Records are descriptions of file ranges until the kernel sends them. The batch that holds the
   offset asked for is sent whole, however large, if it is the first of the answer (KIP-74).
 * Bounded by max_bytes, by each partition's own bound, and by the broker's ``fetch.max.bytes``.
   The partition that is read first rotates, so that a busy one does not starve the others.
-* Consumers see offsets below the high watermark; the last stable offset equals it.
-* Sessions (KIP-227) are not kept: every answer says session 0, and every client then sends full
-  requests. An offset at the log's end is empty; beyond it, or before its start, out of range.
+* Consumers see offsets below the high watermark; with read_committed, below the last stable
+  offset, with the aborted transactions among what they get. An offset at the log's end is empty;
+  beyond it, or before its start, out of range.
+* Sessions (KIP-227) are kept, at most ``max.incremental.fetch.session.cache.slots``; a client that
+  gets none (session 0) sends full requests. A fetch in a session looks only at partitions that
+  changed since the last one.
 
 Version notes:
+* v4-v5: an offline log is NOT_LEADER_OR_FOLLOWER, as KAFKA_STORAGE_ERROR is not known yet.
 * v5: log start offset. v7: sessions. v9: the client's leader epoch is checked (KIP-320).
+* v4-v9: topics with ``compression.type=zstd`` are UNSUPPORTED_COMPRESSION_TYPE (KIP-110).
 * v11: rack (ignored). v12: flexible; diverging epochs are a follower's matter.
+* v13: topics by id, UNKNOWN_TOPIC_ID where there is none (KIP-516). v15: the replica id is a tag.
+* v16: the current leader and its address, beside FENCED_LEADER_EPOCH (KIP-951).
+* v17: a follower's directory id (ignored).
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator
 
 from penstock_broker.api.context import DEFERRED, Exchange, Reply, Services
+from penstock_broker.api.fetch_reading import IncrementalReading, Reading, Wanted
+from penstock_broker.api.fetch_sessions import FetchSession, SessionPartition, TopicKey
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.slice import EMPTY_SLICE
 from penstock_broker.wire.messages.fetch import (
     API_KEY,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
     PartitionData,
 )
 
-READ_COMMITTED = 1
+SESSIONS_SINCE = 7
+IDS_SINCE = 13
+INITIAL_EPOCH = 0
 FINAL_EPOCH = -1  # "no session", or the end of one
 WAIT_MS_MAX = 24 * 3_600_000
 
-_turn = itertools.count()
-
 
 def refuse(request: FetchRequest, error: KafkaError, version: int) -> FetchResponse:
-    if version >= 7:
+    if version >= SESSIONS_SINCE:
         return FetchResponse(error_code=error.code, responses=[])
     return FetchResponse(
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[_failed(p.partition, error.code) for p in topic.partitions],
+                partitions=[
+                    PartitionData(
+                        partition_index=p.partition,
+                        error_code=error.code,
+                        high_watermark=-1,
+                        records=EMPTY_SLICE,
+                    )
+                    for p in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-@api(API_KEY, FetchRequest, refuse=refuse, versions=range(4, 13))
+@api(API_KEY, FetchRequest, refuse=refuse)
 def fetch(services: Services, exchange: Exchange, request: FetchRequest) -> Reply:
-    if request.session_id != 0:
-        if request.session_epoch == FINAL_EPOCH:
-            return FetchResponse(responses=[])
-        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    if request.session_epoch > 0:
-        raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-    reading = _Reading(services, request)
-    if reading.failed or reading.size >= request.min_bytes or request.max_wait_ms <= 0:
-        return reading.response()
-    delayed = DelayedFetch(services, exchange, request, reading.size)
-    keys = [(topic.topic, p.partition) for topic in request.topics for p in topic.partitions]
+    work: FullFetch | IncrementalFetch
+    epoch = request.session_epoch
+    if epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
+        if request.session_id:
+            services.fetch_sessions.remove(request.session_id)
+        work = FullFetch(services, exchange, request)
+    else:
+        session = _resume(services, exchange, request)
+        if session.partitions:
+            work = IncrementalFetch(services, exchange, request, session)
+        else:
+            services.fetch_sessions.remove(session.id)
+            work = FullFetch(services, exchange, request)
+    reading = work.read()
+    if reading.is_enough or request.max_wait_ms <= 0:
+        return work.answer(reading)
+    delayed = DelayedFetch(services, exchange, work, reading)
     wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
-    services.purgatory.park(delayed, keys, services.clock.monotonic() + wait_ms / 1000.0)
+    deadline = services.clock.monotonic() + wait_ms / 1000.0
+    services.purgatory.park(delayed, work.waiting_keys(), deadline)
     exchange.on_closed(lambda: services.purgatory.cancel(delayed))
     return DEFERRED
+
+
+def _resume(services: Services, exchange: Exchange, request: FetchRequest) -> FetchSession:
+    """The session of an incremental fetch, with the changes that the request names."""
+    sessions = services.fetch_sessions
+    by_id = exchange.api_version >= IDS_SINCE
+    session = sessions.resume(request.session_id, request.session_epoch, by_id)
+    for topic in request.topics:
+        key: TopicKey = topic.topic_id if by_id else topic.topic
+        for wanted in topic.partitions:
+            if not session.want(key, wanted):
+                name = _name(services, topic, by_id)
+                sessions.add(session, SessionPartition(key, name, wanted))
+    for gone in request.forgotten_topics_data:
+        for index in gone.partitions:
+            sessions.discard(session, (gone.topic_id if by_id else gone.topic, index))
+    return session
+
+
+def _name(services: Services, topic: FetchTopic | ForgottenTopic, by_id: bool) -> str | None:
+    """The name of a topic in a request; None for an id that there is not."""
+    if not by_id:
+        return topic.topic
+    known = services.metadata.topic_by_id(topic.topic_id)
+    return None if known is None else known.name
+
+
+class FullFetch:
+    """A fetch that names all its partitions, and may open a session with them."""
+
+    def __init__(self, services: Services, exchange: Exchange, request: FetchRequest) -> None:
+        self._services = services
+        self._request = request
+        self._exchange = exchange
+        self._by_id = exchange.api_version >= IDS_SINCE
+
+    def _wanted(self) -> Iterator[Wanted]:
+        for topic in self._request.topics:
+            name = _name(self._services, topic, self._by_id)
+            key: TopicKey = topic.topic_id if self._by_id else topic.topic
+            for wanted in topic.partitions:
+                yield key, name, wanted
+
+    def waiting_keys(self) -> Iterable[Hashable]:
+        return [(name, wanted.partition) for _, name, wanted in self._wanted() if name is not None]
+
+    def read(self) -> Reading:
+        return Reading(self._services, self._exchange, self._request, list(self._wanted()))
+
+    def answer(self, reading: Reading) -> FetchResponse:
+        response = reading.response(self._request.topics)
+        if self._exchange.api_version >= SESSIONS_SINCE and (
+            self._request.session_epoch == INITIAL_EPOCH
+        ):
+            self._open_session(reading, response)
+        return response
+
+    def _open_session(self, reading: Reading, response: FetchResponse) -> None:
+        members = []
+        for (topic, name, wanted), data in reading.found:
+            member = SessionPartition(topic, name, wanted)
+            if data.error_code == 0:
+                member.sent_high_watermark = data.high_watermark
+                member.sent_log_start = data.log_start_offset
+            members.append(member)
+        session = self._services.fetch_sessions.create(members, self._by_id)
+        if session is not None:
+            response.session_id = session.id
+
+
+class IncrementalFetch:
+    """A fetch in a session."""
+
+    def __init__(
+        self, services: Services, exchange: Exchange, request: FetchRequest, session: FetchSession
+    ) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._request = request
+        self._session = session
+        self._epoch = session.epoch
+
+    def waiting_keys(self) -> Iterable[Hashable]:
+        return (self._session.waiting_key,)
+
+    def read(self) -> IncrementalReading:
+        return IncrementalReading(self._services, self._exchange, self._request, self._session)
+
+    def answer(self, reading: Reading) -> FetchResponse:
+        if self._session.epoch != self._epoch:
+            # Another fetch of this session came while this one waited.
+            return FetchResponse(
+                error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                session_id=self._session.id,
+                responses=[],
+            )
+        return reading.response(())
 
 
 class DelayedFetch:
     """A fetch that found less than it wants."""
 
     def __init__(
-        self, services: Services, exchange: Exchange, request: FetchRequest, size: int
+        self,
+        services: Services,
+        exchange: Exchange,
+        work: FullFetch | IncrementalFetch,
+        reading: Reading,
     ) -> None:
         self._services = services
         self._exchange = exchange
-        self._request = request
-        self._missing = request.min_bytes - size
+        self._work = work
+        self._missing = reading.missing
+        self._unknown = reading.unknown
+        self._reading: Reading | None = None
 
     def advanced(self, key: Hashable, amount: int) -> bool:
         self._missing -= amount
         return self._missing <= 0
 
+    def still_waits(self) -> bool:
+        """Whether what was appended cannot be read yet: of an open transaction, or replicated."""
+        reading = self._work.read()
+        if reading.is_enough or reading.unknown > self._unknown:
+            self._reading = reading
+            return False
+        self._missing = reading.missing
+        return True
+
     def complete(self) -> None:
-        self._exchange.respond(_Reading(self._services, self._request).response())
-
-
-class _Reading:
-    """One pass over the partitions of a request."""
-
-    def __init__(self, services: Services, request: FetchRequest) -> None:
-        self.size = 0
-        self.failed = False
-        self._services = services
-        self._request = request
-        self._left = min(request.max_bytes, services.config.fetch_max_bytes)
-        self._found: dict[tuple[int, int], PartitionData] = {}
-        places = [
-            (t, p) for t, topic in enumerate(request.topics) for p in range(len(topic.partitions))
-        ]
-        start = next(_turn) % len(places) if places else 0
-        for place in places[start:] + places[:start]:
-            topic = request.topics[place[0]]
-            self._found[place] = self._read(topic.topic, topic.partitions[place[1]])
-
-    def response(self) -> FetchResponse:
-        """The answer, in the order of the request."""
-        return FetchResponse(
-            responses=[
-                FetchableTopicResponse(
-                    topic=topic.topic,
-                    partitions=[self._found[t, p] for p in range(len(topic.partitions))],
-                )
-                for t, topic in enumerate(self._request.topics)
-            ]
-        )
-
-    def _read(self, topic: str, wanted: FetchPartition) -> PartitionData:
-        try:
-            partition = self._services.replicas.partition(topic, wanted.partition)
-            partition.check_leader_epoch(wanted.current_leader_epoch)
-            found = partition.fetch(
-                wanted.fetch_offset,
-                max(0, min(wanted.partition_max_bytes, self._left)),
-                min_one_batch=self.size == 0,
-            )
-        except KafkaError as error:
-            self.failed = True
-            return _failed(wanted.partition, error.code)
-        self.size += found.size
-        self._left -= found.size
-        committed = self._request.isolation_level == READ_COMMITTED
-        return PartitionData(
-            partition_index=wanted.partition,
-            high_watermark=partition.high_watermark,
-            last_stable_offset=partition.last_stable_offset,
-            log_start_offset=partition.log_start_offset,
-            aborted_transactions=[] if committed else None,
-            records=found,
-        )
-
-
-def _failed(partition: int, code: ErrorCode) -> PartitionData:
-    return PartitionData(
-        partition_index=partition, error_code=code, high_watermark=-1, records=EMPTY_SLICE
-    )
+        self._exchange.respond(self._work.answer(self._reading or self._work.read()))

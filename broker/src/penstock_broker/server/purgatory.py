@@ -6,6 +6,8 @@ up itself, so a wake costs the same however many partitions a fetch watches. Ope
 enough are completed *after* the current read event: a burst of small appends wakes a consumer
 once, with all of them, and completing never happens inside an append.
 
+Something that waits for good, as a fetch session does for its partitions, *watches* keys instead.
+
 An operation is completed exactly once: by a key, by its deadline, or never (cancelled, because
 its connection ended).
 """
@@ -14,20 +16,31 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from penstock_broker.api.context import Delayed
+from penstock_broker.api.context import Delayed, Watcher
 from penstock_broker.clock import Timer, Timers
 
 
 class _Parked:
     """An operation with the keys that it is filed under."""
 
-    __slots__ = ("keys", "operation", "ready", "timer")
+    __slots__ = ("forced", "keys", "operation", "ready", "timer")
 
     def __init__(self, operation: Delayed, keys: tuple[Hashable, ...]) -> None:
         self.operation = operation
         self.keys = keys
         self.ready = False
+        self.forced = False  # to be completed whether or not it still waits
         self.timer: Timer | None = None
+
+
+class _Watch:
+    """A watcher of a key: never ready."""
+
+    __slots__ = ("operation", "ready")
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.operation = watcher
+        self.ready = False
 
 
 class DelayedOperations:
@@ -35,7 +48,7 @@ class DelayedOperations:
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._by_key: dict[Hashable, dict[int, _Parked]] = {}
+        self._by_key: dict[Hashable, dict[int, _Parked | _Watch]] = {}
         self._parked: dict[int, _Parked] = {}
         self._ready: list[_Parked] = []
 
@@ -55,6 +68,17 @@ class DelayedOperations:
             self._by_key.setdefault(key, {})[id(operation)] = parked
         parked.timer = self._timers.call_at(deadline, lambda: self._complete(parked))
 
+    def watch(self, key: Hashable, watcher: Watcher) -> None:
+        """Tell ``watcher`` of every advance of ``key`` from now on."""
+        self._by_key.setdefault(key, {})[id(watcher)] = _Watch(watcher)
+
+    def unwatch(self, key: Hashable, watcher: Watcher) -> None:
+        """No longer."""
+        waiting = self._by_key.get(key, {})
+        waiting.pop(id(watcher), None)
+        if not waiting:
+            self._by_key.pop(key, None)
+
     def advance(self, key: Hashable, amount: int) -> None:
         """``amount`` more of ``key``: operations that now have enough are completed soon."""
         waiting = self._by_key.get(key)
@@ -62,11 +86,16 @@ class DelayedOperations:
             return
         for parked in waiting.values():
             if not parked.ready and parked.operation.advanced(key, amount):
-                self._make_ready(parked)
+                self._make_ready(parked)  # type: ignore[arg-type]  # watchers say False
 
     def wake_soon(self, key: Hashable) -> None:
         """Complete everything that waits for ``key``, enough or not (deleted, moved)."""
         for parked in self._by_key.get(key, {}).values():
+            if isinstance(parked, _Watch):
+                parked.operation.advanced(key, 0)
+                self.wake_soon(parked.operation.waiting_key)
+                continue
+            parked.forced = True
             if not parked.ready:
                 self._make_ready(parked)
 
@@ -90,7 +119,12 @@ class DelayedOperations:
     def _complete_ready(self) -> None:
         ready, self._ready = self._ready, []
         for parked in ready:
-            self._complete(parked)
+            if self._parked.get(id(parked.operation)) is not parked:
+                continue
+            if not parked.forced and parked.operation.still_waits():
+                parked.ready = False
+            else:
+                self._complete(parked)
 
     def _complete(self, parked: _Parked) -> None:
         if self._remove(parked):
