@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,11 +25,20 @@ from penstock_broker.groups.offset_records import CommittedOffset
 from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
 from penstock_broker.groups.states import GroupState
 from penstock_broker.log.manager import LogManager
+from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.testing import MemFiles, SimClock
+from penstock_broker.wire.errors import DecodeError
+from penstock_broker.wire.records import Record
 
 NONE = ErrorCode.NONE
 DATA = Path("/data")
+
+
+def subscription(topics: list[str]) -> bytes:
+    """What a consumer says in JoinGroup."""
+    names = b"".join(struct.pack(">h", len(t)) + t.encode() for t in topics)
+    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
 
 
 class House:
@@ -73,20 +84,32 @@ class House:
         found = self.groups.committed(group).get(("t", 0))
         return found.offset if found is not None else None
 
-    def join(self, group: str, member_id: str = "") -> JoinResult | None:
+    def join(
+        self,
+        group: str,
+        member_id: str = "",
+        *,
+        protocol_type: str = "consumer",
+        metadata: bytes = b"s",
+    ) -> JoinResult | None:
         answers: list[JoinResult] = []
         request = JoinRequest(
-            member_id, None, "", "c", "/h", 10_000, 20_000, "consumer", (("range", b"s"),)
+            member_id, None, "", "c", "/h", 10_000, 20_000, protocol_type, (("range", metadata),)
         )
         self.groups.join(group, request, answers.append)
         return answers[0] if answers else None
 
-    def stable(self, group: str) -> str:
-        """A group of one; its member."""
-        required = self.join(group)
+    def stable(
+        self, group: str, *, protocol_type: str = "consumer", topics: list[str] | None = None
+    ) -> str:
+        """A group of one; its member. Without ``topics`` its subscription is unreadable."""
+        metadata = b"s" if topics is None else subscription(topics)
+        required = self.join(group, protocol_type=protocol_type, metadata=metadata)
         assert required is not None
         assert required.error is ErrorCode.MEMBER_ID_REQUIRED
-        joined = self.join(group, required.member_id)
+        joined = self.join(
+            group, required.member_id, protocol_type=protocol_type, metadata=metadata
+        )
         assert joined is not None
         assert joined.error is NONE
         answers: list[SyncResult] = []
@@ -127,23 +150,83 @@ def test_a_commit_that_cannot_be_written_is_not_taken() -> None:
     house.commit("g", 5)
     index = house.store.partition_of("g")
     house.replicas.partition(OFFSETS_TOPIC, index).log.fail("for the test")
-    assert house.commit("g", 6) is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(KafkaError) as refused:
+        house.commit("g", 6)
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    house = house.after_a_kill()
     assert house.committed("g") == 5
 
 
-def test_an_assignment_that_cannot_be_written_reaches_nobody() -> None:
+def test_an_assignment_that_cannot_be_written_reaches_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     house = House()
     required = house.join("g")
     assert required is not None
     joined = house.join("g", required.member_id)
     assert joined is not None
-    house.store.ensure_topic()
-    index = house.store.partition_of("g")
-    house.replicas.partition(OFFSETS_TOPIC, index).log.fail("for the test")
+
+    def full(group_id: str, changes: object) -> None:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+
+    monkeypatch.setattr(house.store, "write", full)
     answers: list[SyncResult] = []
     request = SyncRequest(joined.member_id, None, 1, None, None, {joined.member_id: b"x"})
     house.groups.sync("g", request, answers.append)
-    assert [a.error for a in answers] == [ErrorCode.NOT_COORDINATOR]
+    assert [a.error for a in answers] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    group = house.groups.group("g")
+    assert group is not None
+    assert group.state is GroupState.PREPARING
+
+
+def test_a_group_whose_records_cannot_be_read_is_not_unknown() -> None:
+    """Pitfall 38: nobody is told UNKNOWN_MEMBER_ID, or -1, and begins anew."""
+    house = House()
+    house.commit("g", 5)
+    member = house.stable("g")
+    other = next(
+        name for name in "hijkl" if house.store.partition_of(name) != house.store.partition_of("g")
+    )
+    assert house.commit(other, 6) is NONE
+    index = house.store.partition_of("g")
+    house.replicas.partition(OFFSETS_TOPIC, index).log.fail("for the test")
+    ask: list[Callable[[], object]] = [
+        lambda: house.groups.committed("g"),
+        lambda: house.groups.heartbeat("g", member, None, 1),
+        lambda: house.groups.leave("g", [(member, None)]),
+        lambda: house.join("g", member),
+        lambda: house.groups.group("g"),
+        lambda: house.groups.delete_offsets("g", []),
+    ]
+    for question in ask:
+        with pytest.raises(KafkaError) as refused:
+            question()
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    assert house.groups.delete("g") is ErrorCode.NOT_COORDINATOR
+    assert [g.group_id for g in house.groups.groups()] == [other]
+    assert house.committed(other) == 6
+    house.clock.advance(120_000)
+    house.groups.expire()
+    assert house.committed(other) is None
+
+
+def test_a_partition_that_breaks_off_is_not_half_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pitfall 38: what was read before the fault may be what was true long ago."""
+    house = House()
+    house.commit("g", 5)
+    house.commit("g", 7)
+    whole = OffsetsTopic._change
+
+    def torn(partition: Partition, record: Record) -> object:
+        if record.offset == 1:
+            raise DecodeError("torn")
+        return whole(partition, record)
+
+    monkeypatch.setattr(OffsetsTopic, "_change", staticmethod(torn))
+    house = house.after_a_kill()
+    with pytest.raises(KafkaError) as refused:
+        house.committed("g")
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
 
 def test_commit_rules() -> None:
@@ -167,6 +250,68 @@ def test_unknown_groups() -> None:
     with pytest.raises(KafkaError) as refused:
         house.groups.heartbeat("", "m", None, 1)
     assert refused.value.code is ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_stable_group_keeps_the_offsets_of_what_it_subscribes_to() -> None:
+    """KIP-211: the others expire by their own age; a group that is joining keeps everything."""
+    house = House()
+    member = house.stable("g", topics=["t"])
+    for topic in ("t", "u"):
+        given = {(topic, 0): CommittedOffset(1, -1, "", house.clock.now_ms())}
+        assert set(house.groups.commit("g", member, None, 1, given).values()) == {NONE}
+    for _ in range(13):
+        house.clock.advance(5_000)
+        assert house.groups.heartbeat("g", member, None, 1) is NONE
+    assert house.join("g") is not None, "an id was handed out: that is no rebalance"
+    house.groups.expire()
+    assert set(house.groups.committed("g")) == {("t", 0)}
+    codes = house.groups.delete_offsets("g", [("t", 0), ("u", 0)])
+    assert codes == {("t", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ("u", 0): NONE}
+
+
+def test_a_group_whose_subscription_nobody_understands_keeps_everything() -> None:
+    house = House()
+    member = house.stable("g")
+    house.commit("g", 5, generation=1, member=member)
+    for _ in range(13):
+        house.clock.advance(5_000)
+        assert house.groups.heartbeat("g", member, None, 1) is NONE
+    house.groups.expire()
+    assert house.committed("g") == 5
+    codes = house.groups.delete_offsets("g", [("t", 0)])
+    assert codes == {("t", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+
+
+def test_groups_that_are_no_consumers_cannot_have_offsets_deleted_while_they_live() -> None:
+    house = House()
+    member = house.stable("connect", protocol_type="connect")
+    with pytest.raises(KafkaError) as refused:
+        house.groups.delete_offsets("connect", [("t", 0)])
+    assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
+    house.groups.leave("connect", [(member, None)])
+    assert house.groups.delete_offsets("connect", [("t", 0)]) == {("t", 0): NONE}
+
+
+def test_an_old_clients_own_retention_time_counts() -> None:
+    """OffsetCommit v2-v4, as in Kafka; it survives a kill."""
+    house = House()
+    now_ms = house.clock.now_ms()
+    short, long = (CommittedOffset(1, -1, "", now_ms, now_ms + ms) for ms in (1_000, 600_000))
+    house.groups.commit("g", "", None, -1, {("t", 0): short, ("t", 1): long})
+    house = house.after_a_kill()
+    house.clock.advance(120_000)
+    house.groups.expire()
+    assert set(house.groups.committed("g")) == {("t", 1)}
+
+
+def test_a_member_of_a_group_that_is_gone() -> None:
+    house = House()
+    place = {("t", 0): CommittedOffset(1, -1, "", 0)}
+    codes = house.groups.commit(
+        "gone", "m", None, 3, place, unknown_group=ErrorCode.GROUP_ID_NOT_FOUND
+    )
+    assert codes == {("t", 0): ErrorCode.GROUP_ID_NOT_FOUND}
+    assert house.groups.group("gone") is None
 
 
 def test_deleted_groups_stay_deleted_after_a_kill() -> None:

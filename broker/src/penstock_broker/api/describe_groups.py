@@ -39,7 +39,11 @@ def describe_groups(
 ) -> Reply:
     described = []
     for group_id in request.groups:
-        group = services.groups.group(group_id)
+        try:
+            group = services.groups.group(group_id)
+        except KafkaError as error:
+            described.append(DescribedGroup(group_id=group_id, error_code=error.code))
+            continue
         if group is None:
             described.append(DescribedGroup(group_id=group_id, group_state=GroupState.DEAD))
         else:

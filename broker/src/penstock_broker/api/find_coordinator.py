@@ -2,6 +2,7 @@
 
 Behaviour:
 * Groups (key type 0): this broker, for every id; the internal topic is made on the first ask.
+  COORDINATOR_NOT_AVAILABLE while the group's part of that topic cannot be read.
 * Transactions (key type 1) have no coordinator here: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which
   no client retries. Any other key type is INVALID_REQUEST.
 
@@ -57,13 +58,26 @@ def find_coordinator(
     if request.key_type != GROUP:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     services.offsets.ensure_topic()
-    node_id = services.config.broker_id
+    if exchange.api_version >= 4:
+        return FindCoordinatorResponse(
+            coordinators=[_of_group(services, key) for key in request.coordinator_keys]
+        )
+    found = _of_group(services, request.key)
+    if found.error_code:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return FindCoordinatorResponse(node_id=found.node_id, host=found.host, port=found.port)
+
+
+def _of_group(services: Services, group_id: str) -> Coordinator:
+    if services.offsets.problem(group_id) is not ErrorCode.NONE:
+        error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return Coordinator(
+            key=group_id,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_code=error.code,
+            error_message=str(error),
+        )
     host, port = services.address_of()
-    if exchange.api_version < 4:
-        return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=node_id, host=host, port=port)
-            for key in request.coordinator_keys
-        ]
-    )
+    return Coordinator(key=group_id, node_id=services.config.broker_id, host=host, port=port)

@@ -6,10 +6,10 @@ Behaviour:
 * A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, the others are committed.
 
 Version notes:
-* v2-v4: the retention time is ignored, the broker's setting holds (KIP-211).
+* v2-v4: a retention time of the client's own counts instead of the broker's (KIP-211).
 * v6: leader epoch. v7: static members. v8: flexible.
 * v9: the member epoch of consumer groups (KIP-848) in the place of the generation; groups here are
-  classic, which v9 serves as v8 did.
+  classic. A member's unknown group is GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def refuse(request: OffsetCommitRequest, error: KafkaError, version: int) -> Off
 @api(API_KEY, OffsetCommitRequest, refuse=refuse)
 def offset_commit(services: Services, exchange: Exchange, request: OffsetCommitRequest) -> Reply:
     now_ms = services.clock.now_ms()
+    retention_ms = request.retention_time_ms
+    expire_ms = now_ms + retention_ms if retention_ms >= 0 else -1
     offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic in request.topics:
         for partition in topic.partitions:
@@ -44,6 +46,7 @@ def offset_commit(services: Services, exchange: Exchange, request: OffsetCommitR
                     partition.committed_leader_epoch,
                     partition.committed_metadata or "",
                     now_ms,
+                    expire_ms,
                 )
     services.offsets.ensure_topic()
     codes = services.groups.commit(
@@ -52,6 +55,9 @@ def offset_commit(services: Services, exchange: Exchange, request: OffsetCommitR
         request.group_instance_id,
         request.generation_id_or_member_epoch,
         offsets,
+        unknown_group=ErrorCode.GROUP_ID_NOT_FOUND
+        if exchange.api_version >= 9
+        else ErrorCode.ILLEGAL_GENERATION,
     )
     return _response(request, codes, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

@@ -2,6 +2,7 @@
 
 Behaviour:
 * Nothing committed, or a group that nobody knows: offset -1, epoch -1, empty metadata, no error.
+* NOT_COORDINATOR, never -1, while the group's part of the internal topic cannot be read.
 * require_stable (v7) makes no difference: without transactions every commit is stable.
 
 Version notes:
@@ -22,6 +23,7 @@ from penstock_broker.groups.offset_records import CommittedOffset
 from penstock_broker.wire.messages.offset_fetch import (
     API_KEY,
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -66,29 +68,7 @@ def refuse(request: OffsetFetchRequest, error: KafkaError, version: int) -> Offs
 def offset_fetch(services: Services, exchange: Exchange, request: OffsetFetchRequest) -> Reply:
     if exchange.api_version >= 8:
         return OffsetFetchResponse(
-            groups=[
-                OffsetFetchResponseGroup(
-                    group_id=group.group_id,
-                    topics=[
-                        OffsetFetchResponseTopics(
-                            name=name,
-                            partitions=[
-                                OffsetFetchResponsePartitions(
-                                    partition_index=index,
-                                    committed_offset=found.offset,
-                                    committed_leader_epoch=found.leader_epoch,
-                                    metadata=found.metadata,
-                                )
-                                for index, found in partitions
-                            ],
-                        )
-                        for name, partitions in _look_up(
-                            services.groups.committed(group.group_id), group.topics
-                        )
-                    ],
-                )
-                for group in request.groups
-            ]
+            groups=[_group_offsets(services, group) for group in request.groups]
         )
     offsets = services.groups.committed(request.group_id)
     return OffsetFetchResponse(
@@ -107,6 +87,31 @@ def offset_fetch(services: Services, exchange: Exchange, request: OffsetFetchReq
             )
             for name, partitions in _look_up(offsets, request.topics)
         ]
+    )
+
+
+def _group_offsets(services: Services, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    try:
+        offsets = services.groups.committed(group.group_id)
+    except KafkaError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=found.offset,
+                        committed_leader_epoch=found.leader_epoch,
+                        metadata=found.metadata,
+                    )
+                    for index, found in partitions
+                ],
+            )
+            for name, partitions in _look_up(offsets, group.topics)
+        ],
     )
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from penstock_broker.clock import Clock, Timer, Timers
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.groups.group_state import Group
+from penstock_broker.groups.group_state import CONSUMER_PROTOCOL_TYPE, Group
 from penstock_broker.groups.members import (
     Answer,
     Effect,
@@ -31,6 +31,7 @@ from penstock_broker.groups.members import (
 from penstock_broker.groups.offset_records import CommittedOffset, GroupKey, OffsetKey
 from penstock_broker.groups.states import GroupState
 from penstock_broker.groups.subscription import subscribed_topics
+from penstock_broker.metrics import Metrics
 
 _logger = logging.getLogger(__name__)
 
@@ -43,6 +44,11 @@ class GroupStore(Protocol):
 
     def write(self, group_id: str, changes: Iterable[Change]) -> None:
         """Append records (None: a tombstone), all or nothing; KafkaError when it cannot."""
+        ...
+
+    def problem(self, group_id: str) -> ErrorCode:
+        """Why nothing can be said about this group: its partition was not read to the end, or is
+        offline. NONE when all is well."""
         ...
 
 
@@ -77,6 +83,7 @@ class GroupCoordinator:
         store: GroupStore,
         group_limits: GroupLimits,
         limits: CoordinatorLimits,
+        metrics: Metrics | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._clock = clock
@@ -84,6 +91,7 @@ class GroupCoordinator:
         self._store = store
         self._group_limits = group_limits
         self._limits = limits
+        self._metrics = metrics or Metrics()
         self._new_id = new_id
         self._entries: dict[str, _Entry] = {}
 
@@ -123,7 +131,7 @@ class GroupCoordinator:
         self, group_id: str, request: JoinRequest, waiter: Callable[[JoinResult], None]
     ) -> None:
         """JoinGroup; ``waiter`` gets the result, now or when the generation begins."""
-        _require_group_id(group_id)
+        self._require(group_id)
         entry = self._entries.get(group_id)
         if entry is None:
             if request.member_id:
@@ -139,7 +147,7 @@ class GroupCoordinator:
         self, group_id: str, request: SyncRequest, waiter: Callable[[SyncResult], None]
     ) -> None:
         """SyncGroup; ``waiter`` gets the result, now or when the leader has assigned."""
-        _require_group_id(group_id)
+        self._require(group_id)
         entry = self._entries.get(group_id)
         if entry is None:
             waiter(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -150,7 +158,7 @@ class GroupCoordinator:
         self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
         """Heartbeat; extends a session, so no timer needs to be set anew."""
-        _require_group_id(group_id)
+        self._require(group_id)
         entry = self._entries.get(group_id)
         if entry is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -158,7 +166,7 @@ class GroupCoordinator:
 
     def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
         """LeaveGroup of (member id, instance id) pairs; one code each."""
-        _require_group_id(group_id)
+        self._require(group_id)
         entry = self._entries.get(group_id)
         codes = []
         for member_id, instance in members:
@@ -179,12 +187,18 @@ class GroupCoordinator:
         group_instance_id: str | None,
         generation_id: int,
         offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
     ) -> dict[TopicPartition, ErrorCode]:
-        """OffsetCommit; one code per partition. Nothing is acknowledged that is not in the log."""
+        """OffsetCommit; one code per partition. Nothing is acknowledged that is not in the log.
+
+        ``unknown_group`` is what a member of a group that is not there is told.
+        """
+        self._require_well(group_id)
         entry = self._entries.get(group_id)
         if entry is None:
             if generation_id >= 0:
-                return dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION)
+                return dict.fromkeys(offsets, unknown_group)
             entry = self._entry_or_new(group_id)
         error = entry.group.commit_allowed(
             member_id, group_instance_id, generation_id, self._now_ms()
@@ -202,6 +216,7 @@ class GroupCoordinator:
             except KafkaError as failure:
                 return {**codes, **dict.fromkeys(good, _commit_error(failure.code))}
             entry.offsets.update(good)
+            self._metrics.offset_commits.inc(len(good))
         return codes
 
     def _check_metadata(self, offset: CommittedOffset) -> ErrorCode:
@@ -211,21 +226,26 @@ class GroupCoordinator:
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """The offsets of a group; empty for one that nobody knows (that is not an error)."""
+        self._require_well(group_id)
         entry = self._entries.get(group_id)
         return entry.offsets if entry is not None else {}
 
     def delete_offsets(
         self, group_id: str, places: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """OffsetDelete: of partitions whose topic no member subscribes to."""
+        """OffsetDelete: of partitions whose topic no member subscribes to. KafkaError."""
+        self._require_well(group_id)
         entry = self._entries.get(group_id)
         if entry is None or entry.group.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        subscribed = entry.group.subscribed_topics_of(subscribed_topics)
-        if subscribed is None:
+        group = entry.group
+        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        subscribed = group.subscribed_topics_of(subscribed_topics)
         codes = {
-            place: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if place[0] in subscribed else ErrorCode.NONE
+            place: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if subscribed is None or place[0] in subscribed
+            else ErrorCode.NONE
             for place in places
         }
         self._drop(entry, [p for p, c in codes.items() if c is ErrorCode.NONE])
@@ -245,23 +265,53 @@ class GroupCoordinator:
                 del entry.offsets[place]
 
     def expire(self) -> None:
-        """Drop offsets of groups that have been empty for the retention time (KIP-211)."""
-        oldest_ms = self._clock.now_ms() - self._limits.offsets_retention_ms
-        for group_id, entry in list(self._entries.items()):
-            if entry.group.state is not GroupState.EMPTY or entry.group.pending:
+        """Drop offsets whose time is over (KIP-211), and groups that nothing is left of.
+
+        Of an empty group: when it has been empty, and the offset has not been renewed, for the
+        retention time. Of a stable group of consumers: when the topic is not subscribed to any
+        more and the offset has not been renewed. Of simple consumers: when it has not been
+        renewed. A retention time that an old client gave (OffsetCommit v2-v4) counts instead.
+        """
+        for entry in list(self._entries.values()):
+            group_id = entry.group.group_id
+            if self._store.problem(group_id) is not ErrorCode.NONE:
                 continue
-            self._drop(
-                entry,
-                [
-                    place
-                    for place, offset in entry.offsets.items()
-                    if max(offset.commit_timestamp_ms, entry.state_timestamp_ms) <= oldest_ms
-                ],
-            )
-            if not entry.offsets and entry.state_timestamp_ms <= oldest_ms:
+            expired = self._expired(entry)
+            self._drop(entry, expired)
+            self._metrics.offsets_expired.inc(len(expired))
+            if (
+                entry.group.state is GroupState.EMPTY
+                and not entry.offsets
+                and not entry.group.pending
+            ):
                 if entry.state_timestamp_ms >= 0:
                     self._store.write(group_id, [(GroupKey(group_id), None)])
                 self._remove(entry)
+
+    def _expired(self, entry: _Entry) -> list[TopicPartition]:
+        group = entry.group
+        since_ms, kept = -1, set[str]()
+        if group.state is GroupState.EMPTY:
+            since_ms = entry.state_timestamp_ms
+        elif group.state is GroupState.STABLE and group.protocol_type == CONSUMER_PROTOCOL_TYPE:
+            subscribed = group.subscribed_topics_of(subscribed_topics)
+            if subscribed is None:
+                return []
+            kept = subscribed
+        else:
+            return []
+        now_ms = self._clock.now_ms()
+        oldest_ms = now_ms - self._limits.offsets_retention_ms
+        return [
+            place
+            for place, offset in entry.offsets.items()
+            if place[0] not in kept
+            and (
+                max(offset.commit_timestamp_ms, since_ms) <= oldest_ms
+                if offset.expire_timestamp_ms < 0
+                else offset.expire_timestamp_ms <= now_ms
+            )
+        ]
 
     def snapshot(self, group_ids: Iterable[str]) -> list[Change]:
         """All that a replay must give for these groups."""
@@ -278,16 +328,25 @@ class GroupCoordinator:
     # -- admin -------------------------------------------------------------------------------
 
     def groups(self) -> list[Group]:
-        """All groups that there are."""
-        return [e.group for e in self._entries.values() if e.group.state is not GroupState.DEAD]
+        """All groups that there are, of partitions that could be read."""
+        return [
+            entry.group
+            for group_id, entry in self._entries.items()
+            if entry.group.state is not GroupState.DEAD
+            and self._store.problem(group_id) is ErrorCode.NONE
+        ]
 
     def group(self, group_id: str) -> Group | None:
-        """One of them."""
+        """One of them. KafkaError."""
+        self._require_well(group_id)
         entry = self._entries.get(group_id)
         return entry.group if entry is not None else None
 
     def delete(self, group_id: str) -> ErrorCode:
         """DeleteGroups of one group, with its offsets."""
+        problem = self._store.problem(group_id)
+        if problem is not ErrorCode.NONE:
+            return problem
         entry = self._entries.get(group_id)
         if entry is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -303,6 +362,18 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     # -- mechanics ---------------------------------------------------------------------------
+
+    def _require(self, group_id: str) -> None:
+        """Refuse what nobody may ask: no group, or one whose records cannot be read. That one is
+        not unknown, and its offsets are not -1 (or its consumers would begin anew)."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        self._require_well(group_id)
+
+    def _require_well(self, group_id: str) -> None:
+        problem = self._store.problem(group_id)
+        if problem is not ErrorCode.NONE:
+            raise KafkaError(problem)
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000.0
@@ -337,6 +408,8 @@ class GroupCoordinator:
         if now == entry.noted:
             return
         before, entry.noted = entry.noted, now
+        if now[1] != before[1]:
+            self._metrics.rebalances.inc()
         joined = [m for m in now[2] if m not in before[2]]
         left = [m for m in before[2] if m not in now[2]]
         _logger.info(
@@ -358,7 +431,7 @@ class GroupCoordinator:
             )
         except KafkaError as failure:
             _logger.warning("group %s is not stored: %s", group.group_id, failure)
-            return group.store_failed(_commit_error(failure.code), self._now_ms())
+            return group.store_failed(_store_error(failure.code), self._now_ms())
         entry.state_timestamp_ms = timestamp_ms
         return group.assignment_stored(self._now_ms())
 
@@ -379,12 +452,18 @@ class GroupCoordinator:
 
     def _tick(self, entry: _Entry) -> None:
         entry.timer = None
-        self._carry_out(entry, entry.group.tick(max(self._now_ms(), entry.timer_at_ms)))
+        members = len(entry.group.members)
+        effects = entry.group.tick(max(self._now_ms(), entry.timer_at_ms))
+        self._metrics.members_expired.inc(members - len(entry.group.members))
+        self._carry_out(entry, effects)
 
 
-def _require_group_id(group_id: str) -> None:
-    if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+def _store_error(code: ErrorCode) -> ErrorCode:
+    """What a member is told when its group cannot be written: too large is nobody's format."""
+    error = _commit_error(code)
+    return (
+        ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE else error
+    )
 
 
 def _commit_error(code: ErrorCode) -> ErrorCode:

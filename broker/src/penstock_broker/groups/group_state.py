@@ -18,7 +18,7 @@ Rule 4: every departure in PreparingRebalance may complete the join (streamnativ
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.members import (
@@ -29,6 +29,7 @@ from penstock_broker.groups.members import (
     JoinRequest,
     JoinResult,
     Member,
+    Returned,
     Store,
     StoredGroup,
     SyncRequest,
@@ -40,16 +41,6 @@ from penstock_broker.groups.states import ANSWERS, TRANSITIONS, Event, GroupStat
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Returned:
-    """A static member that is back: answered when its new id is in the log, else undone."""
-
-    waiter: Callable[[JoinResult], None]
-    result: JoinResult
-    member: Member
-    before: Member
 
 
 class Group:
@@ -69,7 +60,7 @@ class Group:
         self._initial_delay_left_ms: float | None = None  # not None: nobody ends the join early
         self._member_added = False
         self._awaits_pending = True  # whether ids handed out keep the join open
-        self._returned: list[_Returned] = []
+        self._returned: list[Returned] = []
         self._effects: list[Effect] = []
 
     # -- questions ---------------------------------------------------------------------------
@@ -179,20 +170,27 @@ class Group:
         return ANSWERS[Request.HEARTBEAT][self.state]
 
     def commit_allowed(
-        self, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: float
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        now_ms: float,
+        *,
+        transactional: bool = False,
     ) -> ErrorCode:
         """Whether this member may commit offsets now; counts as a sign of life.
 
-        Generation -1 without a member is the "simple" consumer: only while the group is empty.
+        Generation -1 without a member is the "simple" consumer: only while the group is empty. In
+        a transaction it is an old client's (TxnOffsetCommit v0-v2), whose group is not looked at.
         """
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation_id < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE
         if generation_id < 0 and not member_id and group_instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.NONE if transactional else ErrorCode.UNKNOWN_MEMBER_ID
         error = self._refusal(member_id, group_instance_id, generation_id)
-        if error is not ErrorCode.NONE:
+        if error is not ErrorCode.NONE or transactional:
             return error
         self._touch(self.members[member_id], now_ms)
         return ANSWERS[Request.COMMIT][self.state]
@@ -394,7 +392,7 @@ class Group:
             and select_protocol(self.members.values()) == self.protocol_name
         ):
             result = self._result_for_returned(member, before, request)
-            self._returned.append(_Returned(waiter, result, member, before))
+            self._returned.append(Returned(waiter, result, member, before))
             self._effects.append(Store())
             return
         member.awaiting_join = waiter

@@ -128,6 +128,16 @@ class SyncResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """A static member that is back: answered when its new id is in the log, else undone."""
+
+    waiter: Callable[[JoinResult], None]
+    result: JoinResult
+    member: Member
+    before: Member
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """An effect: hand ``result`` to the request that waits behind ``waiter``."""
 

@@ -9,8 +9,10 @@
                           assignment bytes]
 
 Strings carry an i16 length (-1 for null where marked ``?``), bytes and arrays an i32 one. A null
-value is a tombstone. Written: offset values v3, group values v3. Read besides: offset values
-v0-v2 and v4, group values v0-v2 (KIP-211, KIP-320, KIP-345), as Apache Kafka wrote or writes them.
+value is a tombstone. Written: offset values v3 (v1, with the time of expiry behind the other one
+and without the epoch, where an old client asked for a retention time of its own), group values v3.
+Read besides: offset values v0, v2 and v4, group values v0-v2 (KIP-211, KIP-320, KIP-345), as
+Apache Kafka wrote or writes them.
 Source: ``OffsetCommitKey/Value.json`` and ``GroupMetadataKey/Value.json`` of Kafka 3.9 and 4.3.
 """
 
@@ -42,12 +44,14 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A committed offset; ``leader_epoch`` -1 when the client did not say."""
+    """A committed offset; ``leader_epoch`` and ``expire_timestamp_ms`` -1 when the client did not
+    say. The latter is a client's own retention time (OffsetCommit v2-v4)."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
+    expire_timestamp_ms: int = -1
 
 
 class RecordError(ValueError):
@@ -123,6 +127,12 @@ def decode_key(data: Buffer) -> OffsetKey | GroupKey | None:
 
 
 def encode_offset_value(value: CommittedOffset) -> bytes:
+    if value.expire_timestamp_ms >= 0:
+        return (
+            struct.pack(">hq", 1, value.offset)
+            + _string(value.metadata)
+            + struct.pack(">qq", value.commit_timestamp_ms, value.expire_timestamp_ms)
+        )
     return (
         struct.pack(">hqi", 3, value.offset, value.leader_epoch)
         + _string(value.metadata)
@@ -139,7 +149,9 @@ def decode_offset_value(data: Buffer) -> CommittedOffset:
         offset = reader.take(">q")
         leader_epoch = reader.take(">i") if version >= 3 else -1
         metadata = reader.compact_string() if version >= 4 else reader.string()
-        return CommittedOffset(offset, leader_epoch, metadata, reader.take(">q"))
+        committed_ms = reader.take(">q")
+        expire_ms = reader.take(">q") if version == 1 else -1
+        return CommittedOffset(offset, leader_epoch, metadata, committed_ms, expire_ms)
     except (struct.error, UnicodeDecodeError) as cause:
         raise RecordError(f"offset value: {cause}") from cause
 

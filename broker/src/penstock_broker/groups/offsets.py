@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 from penstock_broker.clock import Clock
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.config import BrokerConfig
-from penstock_broker.errors import KafkaError
+from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.coordinator import Change
 from penstock_broker.groups.members import StoredGroup
 from penstock_broker.groups.offset_records import (
@@ -48,6 +49,7 @@ REWRITE_RECORDS = 500
 """Records in one batch of a rewrite."""
 
 
+@lru_cache(maxsize=4_096)
 def java_hash(text: str) -> int:
     """``String.hashCode`` of Java, over UTF-16 code units, as an i32."""
     value = 0
@@ -75,6 +77,7 @@ class OffsetsTopic:
         self._replicas = replicas
         self._create = create
         self._count: int | None = None
+        self._unread: set[int] = set()
 
     def ensure_topic(self) -> None:
         """Make the topic when the first group asks for it. KafkaError when that fails."""
@@ -94,6 +97,16 @@ class OffsetsTopic:
         value = java_hash(group_id)
         return (0 if value == -(1 << 31) else abs(value)) % max(1, self.partition_count())
 
+    def problem(self, group_id: str) -> ErrorCode:
+        """NOT_COORDINATOR for groups of a partition that is offline or was not read to its end."""
+        if self.partition_count() == 0:
+            return ErrorCode.NONE
+        index = self.partition_of(group_id)
+        partition = self._replicas.find(OFFSETS_TOPIC, index)
+        if partition is None or not partition.is_online or index in self._unread:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NONE
+
     def write(self, group_id: str, changes: Iterable[Change]) -> None:
         """Append one batch; acknowledged by the log or KafkaError."""
         self.ensure_topic()
@@ -108,6 +121,7 @@ class OffsetsTopic:
             try:
                 yield from self._replay(self._replicas.partition(OFFSETS_TOPIC, index))
             except (KafkaError, DecodeError) as error:
+                self._unread.add(index)
                 _logger.error("%s-%d cannot be read on: %s", OFFSETS_TOPIC, index, error)
 
     def _replay(self, partition: Partition) -> Iterator[Change]:
@@ -141,6 +155,7 @@ class OffsetsTopic:
             for index in range(self.partition_count())
             if (partition := self._replicas.find(OFFSETS_TOPIC, index)) is not None
             and partition.is_online
+            and index not in self._unread
             and partition.size_bytes > REWRITE_BYTES
         ]
         groups: dict[int, list[str]] = {partition.index: [] for partition in large}
