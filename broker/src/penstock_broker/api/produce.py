@@ -32,6 +32,7 @@ from penstock_broker.api.context import (
     Services,
 )
 from penstock_broker.api.produce_quick import answer_one, read_one
+from penstock_broker.api.produce_repeat import learn, may_repeat
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import INTERNAL_TOPICS
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -86,12 +87,16 @@ def quick(services: Services, exchange: Exchange, frame: memoryview, position: i
             raise CloseConnectionError(f"acks=0 and error {error.code.name}") from error
         return _response_of_one(request.topic, _failed(request.partition, error))
     if request.acks == 0:
+        if may_repeat(partition, version, 0):
+            learn(services, exchange, frame, request, partition)
         return UNANSWERED
     if request.acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
         response = _succeeded(request.partition, result)
         waiting = {partition: (result.last_offset + 1, response)}
         whole = _response_of_one(request.topic, response)
         return _park(services, exchange, whole, waiting, request.timeout_ms)
+    if may_repeat(partition, version, request.acks):
+        learn(services, exchange, frame, request, partition)
     return Encoded(
         answer_one(
             request,
@@ -210,6 +215,9 @@ class DelayedProduce:
             if partition.high_watermark >= required:
                 del self._waiting[partition]
         return not self._waiting
+
+    def still_waits(self) -> bool:
+        return False
 
     def complete(self) -> None:
         self.advanced(None, 0)

@@ -26,10 +26,11 @@ from penstock_broker.log.index_file import IndexDamagedError
 from penstock_broker.log.offset_index import OffsetIndex
 from penstock_broker.log.scan import BadBatchError, Checked, ScannedBatch, check, scan
 from penstock_broker.log.time_index import TimeIndex
-from penstock_broker.wire.records import HEADER_BYTES, LENGTH_END, NO_TIMESTAMP
+from penstock_broker.wire.records import HEADER_BYTES, LENGTH_END, NO_TIMESTAMP, BatchHeader
 
 _log = logging.getLogger(__name__)
 
+_SUFFIXES = (".index", ".timeindex", ".txnindex", ".log")
 _LOOK_AHEAD_BYTES = 8192
 # base offset, length, then last_offset_delta at 23: all that finding an offset needs.
 _SKIM = Struct(">qi11xi")
@@ -46,8 +47,8 @@ class Segment:
 
     __slots__ = (
         "_file", "_files", "_index_interval_bytes", "_sealed", "_timestamp_max", "_unindexed",
-        "base_offset", "directory", "first_append_ms", "last_batch", "offset_index", "size",
-        "time_index",
+        "base_offset", "directory", "first_append_ms", "first_timestamp", "last_batch",
+        "offset_index", "size", "time_index",
     )  # fmt: skip
 
     def __init__(
@@ -57,7 +58,9 @@ class Segment:
         self.base_offset = base_offset
         self.size = 0
         self.first_append_ms: int | None = None
-        """When its first batch was written, by the broker's clock; for segment.ms."""
+        """When its first batch was written, by the broker's clock; None: it is empty."""
+        self.first_timestamp = NO_TIMESTAMP
+        """The largest timestamp of its first batch; for segment.ms."""
         self.last_batch = (-1, 0)
         """Base offset and position of the newest batch: where a waiting consumer reads next."""
         self.offset_index = OffsetIndex(files, directory / segment_name(base_offset, ".index"))
@@ -82,6 +85,10 @@ class Segment:
         if self._file is None:
             self._file = self._files.open(self.path)
         return self._file
+
+    def successor(self) -> Segment:
+        """A segment of the same place, to be attached."""
+        return Segment(self._files, self.directory, self.base_offset, self._index_interval_bytes)
 
     def create(self) -> None:
         """Make its empty file."""
@@ -121,9 +128,15 @@ class Segment:
             return False
         self._timestamp_max = timestamp_max
         self._unindexed = self.size - indexed
+        self._remember_beginning()
+        return found_end == end_offset
+
+    def _remember_beginning(self) -> None:
+        """For segment.ms, after a start."""
         if self.size:
             self.first_append_ms = self._files.modified_ms(self.path)
-        return found_end == end_offset
+            header = BatchHeader(self.file.read(0, HEADER_BYTES))
+            self.first_timestamp = header.max_timestamp
 
     def close(self, end_offset: int) -> None:
         """Write the indexes of a segment that may be taken up again, and let go of the files."""
@@ -152,6 +165,18 @@ class Segment:
         self._files.remove(self.path)
         self.offset_index.remove()
         self.time_index.remove()
+
+    @property
+    def paths(self) -> list[Path]:
+        """Its files, the log last: as long as that is there, the segment is."""
+        names = [segment_name(self.base_offset, suffix) for suffix in _SUFFIXES]
+        return [self.directory / name for name in names]
+
+    def let_go(self) -> None:
+        """Close its files; what is read later opens them again."""
+        self._file = None
+        self.offset_index.close()
+        self.time_index.close()
 
     def truncate(self, size: int) -> None:
         """Cut the file of batches to ``size`` bytes."""
@@ -271,6 +296,21 @@ class Segment:
             self._timestamp_max = last[0] if last else NO_TIMESTAMP
         return self._timestamp_max
 
+    @property
+    def oldest_ms(self) -> int:
+        """The largest timestamp of its first batch, or when it was last written. OSError."""
+        if self.first_timestamp < 0:
+            self._remember_beginning()
+        if self.first_timestamp < 0:
+            return self._files.modified_ms(self.path)
+        return self.first_timestamp
+
+    @property
+    def newest_ms(self) -> int:
+        """Its largest timestamp, or when it was last written where its records have none."""
+        newest = self.timestamp_max
+        return newest if newest >= 0 else self._files.modified_ms(self.path)
+
     def batches_for_timestamp(self, timestamp: int) -> Iterator[ScannedBatch]:
         """The batches, in offset order, that say to hold a record as late as ``timestamp``."""
         start = self.base_offset
@@ -324,8 +364,7 @@ class Segment:
         )
         self.size, self.last_batch = found.size, found.last_batch
         self._timestamp_max, self._unindexed = found.timestamp_max, found.unindexed
-        if end:
-            self.first_append_ms = self._files.modified_ms(self.path)
+        self._remember_beginning()
         return found
 
     def _index(self, base_offset: int, position: int, timestamp_max: int) -> None:

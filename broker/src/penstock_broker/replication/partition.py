@@ -65,6 +65,12 @@ class Partition:
         return self.log.log_end_offset
 
     @property
+    def commits_at_once(self) -> bool:
+        """Whether an append has passed the high watermark when it returns: there is no other
+        replica to wait for."""
+        return True
+
+    @property
     def last_stable_offset(self) -> int:
         """The offset below which every transaction is decided (read_committed sees no more)."""
         return self.log.log_end_offset
@@ -113,12 +119,15 @@ class Partition:
         result = log.append(batches, self.leader_epoch)
         if not result.duplicate:
             size = len(records) if records is not None else 0
-            counters = self.counters
-            counters.bytes_in += size
-            counters.messages_in += result.last_offset - result.base_offset + 1
-            for listener in self.listeners:
-                listener(self, size)
+            self.appended(size, result.last_offset - result.base_offset + 1)
         return result
+
+    def appended(self, size: int, records: int) -> None:
+        """Count what has been appended, and tell those who wait for it."""
+        self.counters.bytes_in += size
+        self.counters.messages_in += records
+        for listener in self.listeners:
+            listener(self, size)
 
     def fetch(self, offset: int, max_bytes: int, min_one_batch: bool = True) -> LogSlice:
         """Read for a consumer from ``offset``, up to the high watermark; see :meth:`Log.read`.

@@ -19,10 +19,12 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from penstock_broker.api.produce_repeat import Repeats
 from penstock_broker.log.slice import FileSlice, LogSlice
+from penstock_broker.quotas.client_quotas import ClientQuota
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.framing import CAPACITY, FrameReader
 
@@ -84,6 +86,10 @@ class Host(Protocol):
         """Handle one request; DecodeError or CloseConnectionError end the connection."""
         ...
 
+    def dispatch_repeats(self, frames: FrameReader, connection: Connection) -> bool:
+        """Handle the next requests together, if they are of those that can be."""
+        ...
+
     def rest(self) -> None:
         """No more requests are at hand."""
         ...
@@ -105,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False  # not reading
         self._muted: asyncio.TimerHandle | None = None
         self._is_waiting = False  # for memory
+        self._is_held = False  # by a long request
         self._reserved = False  # memory
         self._frame_since: float | None = None  # when the frame at hand began
         self._working = False
@@ -115,6 +122,11 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = loop.time()
         self.client_id_raw = b""
         self.client_id: str | None = None
+        self.repeats: Repeats | None = None
+        """Set to None when the client becomes somebody else."""
+        self.user = "ANONYMOUS"
+        self.quota: ClientQuota | None = None
+        self.quota_generation = -1
 
     # -- asyncio -----------------------------------------------------------------------------
 
@@ -166,6 +178,9 @@ class Connection(asyncio.BufferedProtocol):
                     if self._out_bytes > OUT_BYTES_MAX or len(self._pending) >= UNANSWERED_MAX:
                         self._pause()
                         break
+                if self.repeats is not None and self._host.dispatch_repeats(frames, self):
+                    is_new = True
+                    continue
                 frame = frames.next_frame()
                 if frame is None:
                     break
@@ -206,6 +221,20 @@ class Connection(asyncio.BufferedProtocol):
         self._reserved = True
         self._maybe_resume()
 
+    def hold(self) -> None:
+        """Do not read, nor look at what has been read, until :meth:`let_go`."""
+        self._is_held = True
+        self._pause()
+
+    def let_go(self) -> None:
+        """Go on reading."""
+        self._is_held = False
+        self._maybe_resume()
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call after other connections have had their turn."""
+        self._loop.call_soon(callback)
+
     def mute(self, seconds: float) -> None:
         """Do not read for so long (KIP-219); what has been answered is sent all the same."""
         if self.is_closed:
@@ -237,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         if (
             self._paused
             and self._muted is None
-            and not self._is_waiting
+            and not (self._is_waiting or self._is_held)
             and self._out_bytes <= OUT_BYTES_MAX // 2
             and len(self._pending) < UNANSWERED_MAX
             and self._transport is not None
@@ -363,7 +392,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def idle_since(self) -> float | None:
         """When the peer was last heard of; None while it waits for us."""
-        if self._muted is not None or self._is_waiting:
+        if self._muted is not None or self._is_waiting or self._is_held:
             return None
         return None if self._pending and not self._out else self.active_at
 

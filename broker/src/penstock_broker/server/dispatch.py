@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from types import GeneratorType
 from typing import Any, cast
 
 from penstock_broker.api.api_versions import unsupported_version
@@ -24,16 +25,22 @@ from penstock_broker.api.context import (
     Encoded,
     Reply,
     Services,
+    Steps,
 )
+from penstock_broker.api.produce_repeat import Repeats
 from penstock_broker.api.registry import Api, Quick
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.slice import LogSlice
 from penstock_broker.server.connection import Connection
+from penstock_broker.server.long_works import LongWorks
+from penstock_broker.server.repeats import RepeatDispatcher
 from penstock_broker.server.request_metrics import RequestClock, RequestMetrics
+from penstock_broker.server.throttling import Throttling, Toll, fetch_bytes_max
 from penstock_broker.wire.encoder import Encoder
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.fields import Struct
 from penstock_broker.wire.header import API_VERSIONS_KEY, response_prefix, skip_header_tags
+from penstock_broker.wire.messages.produce import API_KEY as PRODUCE
 from penstock_broker.wire.schema import decoder, encoder, is_flexible
 
 _logger = logging.getLogger(__name__)
@@ -63,46 +70,94 @@ class RequestExchange:
         "_deferred_at",
         "_on_closed",
         "_queued",
-        "_route",
         "client_id",
         "connection",
         "parts",
+        "route",
+        "toll",
     )
 
     def __init__(self, connection: Connection, route: Route, correlation_id: int) -> None:
         self.connection = connection
-        self._route = route
+        self.route = route
         self._correlation_id = correlation_id
         self._on_closed: Callable[[], None] | None = None
         self._queued = False
         self._deferred_at = 0.0
         self.client_id = connection.client_id
         self.parts: Sequence[bytes | LogSlice] | None = None
+        self.toll: Toll | None = None
 
     @property
     def api_version(self) -> int:
-        return self._route.version
+        return self.route.version
 
     @property
     def client_host(self) -> str:
         return self.connection.client_host
 
     @property
+    def repeats(self) -> Repeats | None:
+        return self.connection.repeats
+
+    @repeats.setter
+    def repeats(self, repeats: Repeats | None) -> None:
+        self.connection.repeats = repeats
+
+    @property
     def is_closed(self) -> bool:
         return self.connection.is_closed
 
-    def respond(self, response: Struct) -> None:
+    @property
+    def fetch_bytes_max(self) -> int:
+        return fetch_bytes_max(self.connection.quota)
+
+    def respond(self, response: Struct | Encoded) -> None:
         """Answer a deferred request; nothing happens when the client is gone."""
         if self.connection.is_closed or self.parts is not None:
             return
         self._on_closed = None
-        self._route.metrics.count_wait(perf_counter() - self._deferred_at)
+        self.route.metrics.count_wait(perf_counter() - self._deferred_at)
         self.parts = self.frame(response)
         if self._queued:
             self.connection.answered(self.parts)
 
+    def accept(self, reply: Reply) -> None:
+        """The handler is done: what it gave takes its place in the order of answers."""
+        toll = self.toll
+        if reply is DEFERRED:
+            if toll is not None:
+                toll.deferred()
+            if not self._queued:
+                self.take_place()
+        elif reply is UNANSWERED:
+            if toll is not None:
+                toll.pay(self.connection, None)
+            if self._queued:
+                self.parts = ()
+                self.connection.answered(())
+        elif self._queued:
+            self.respond(reply)  # type: ignore[arg-type]
+        else:
+            self.parts = self.frame(reply)  # type: ignore[arg-type]
+            self.take_place()
+
+    def refuse(self, request: Any, error: KafkaError) -> None:
+        """Answer with an error, in all the places where it belongs."""
+        route = self.route
+        try:
+            self.accept(route.api.refuse(request, error, route.version))
+        except CloseConnectionError as close:
+            self.connection.abort(str(close))
+
+    def wait_in_line(self) -> None:
+        """The handler needs longer: keep the answer's place, and take no other request."""
+        if not self._queued:
+            self.take_place()
+            self.connection.hold()
+
     def take_place(self) -> None:
-        """The handler is done: send the answer if there is one and it is its turn, else wait."""
+        """Send the answer if there is one and it is its turn, else wait."""
         connection = self.connection
         if self.parts is not None and not connection.must_queue():
             connection.send(self.parts)
@@ -122,7 +177,9 @@ class RequestExchange:
 
     def frame(self, response: Struct | Encoded) -> Sequence[bytes | LogSlice]:
         """The answer as it goes on the wire: size, header, body."""
-        route = self._route
+        route = self.route
+        if self.toll is not None:
+            self.toll.pay(self.connection, response)
         if type(response) is Encoded:
             body = response.body
             prefix = response_prefix(self._correlation_id, len(body), route.tagged_response)
@@ -165,6 +222,8 @@ class Dispatcher:
         self._table = table
         self._clock = RequestClock()
         self.rest = self._clock.rest
+        self._long_works = LongWorks(self._handle)
+        self._throttling = Throttling(services.quotas, services.clock.monotonic)
         self._routes: dict[tuple[int, int], Route] = {}
         for api in table.values():
             for version in api.versions:
@@ -178,6 +237,11 @@ class Dispatcher:
                     flexible and api.key != API_VERSIONS_KEY,
                     RequestMetrics(services.metrics, api.name, version),
                 )
+        self.dispatch_repeats = RepeatDispatcher(
+            self._clock,
+            self._throttling,
+            lambda version: self._routes[PRODUCE, version].metrics,
+        ).dispatch
 
     def dispatch(self, frame: memoryview, connection: Connection) -> None:
         """Handle one request, or end its connection."""
@@ -192,32 +256,42 @@ class Dispatcher:
         self._clock.begin(route.metrics)
         position = 10
         if id_size == -1:
-            connection.client_id, connection.client_id_raw = None, b""
+            if connection.client_id is not None:
+                connection.client_id, connection.client_id_raw = None, b""
+                connection.quota_generation = -1
         else:
             position = self._read_client_id(frame, id_size, connection)
         if route.flexible:
             position = skip_header_tags(frame, position)
         exchange = RequestExchange(connection, route, correlation_id)
-        if route.quick is not None and self._answer_quickly(route, exchange, frame, position):
+        if connection.quota_generation != self._throttling.generation:
+            self._throttling.resolve(connection)
+        if connection.quota is not None:
+            exchange.toll = self._throttling.toll(connection.quota, key, len(frame))
+        elif route.quick is not None and self._answer_quickly(route, exchange, frame, position):
             return
         request, _end = route.decode(frame, position)
+        self._handle(exchange, request, None)
+
+    def _handle(self, exchange: RequestExchange, request: Any, steps: Steps | None) -> None:
+        """Have a request handled, or go on with the ``steps`` of a long one."""
+        route = exchange.route
         try:
-            reply: Reply = route.api.handle(self._services, exchange, request)
-            if reply is UNANSWERED:
-                return
-            if reply is not DEFERRED:
-                exchange.parts = exchange.frame(reply)  # type: ignore[arg-type]
+            reply: Reply | Steps | None = steps
+            if reply is None:
+                reply = route.api.handle(self._services, exchange, request)
+            if type(reply) is GeneratorType:
+                reply = self._long_works.go_on(exchange, request, reply)
+            if reply is not None:
+                exchange.accept(cast(Reply, reply))
         except KafkaError as error:
-            exchange.parts = exchange.frame(route.api.refuse(request, error, version))
+            exchange.refuse(request, error)
         except CloseConnectionError as error:
-            connection.abort(str(error))
-            return
+            exchange.connection.abort(str(error))
         except Exception:
-            _logger.exception("%s v%d failed", route.api.name, version)
+            _logger.exception("%s v%d failed", route.api.name, route.version)
             self._services.metrics.unexpected_errors.labels(route.api.name).inc()
-            unknown = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            exchange.parts = exchange.frame(route.api.refuse(request, unknown, version))
-        exchange.take_place()
+            exchange.refuse(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _answer_quickly(
         self, route: Route, exchange: RequestExchange, frame: memoryview, position: int
@@ -236,10 +310,7 @@ class Dispatcher:
             return True
         if reply is None:
             return False
-        if reply is not UNANSWERED:
-            if reply is not DEFERRED:
-                exchange.parts = exchange.frame(reply)  # type: ignore[arg-type]
-            exchange.take_place()
+        exchange.accept(reply)
         return True
 
     def _answer_unknown(
@@ -263,4 +334,5 @@ class Dispatcher:
             except UnicodeDecodeError:
                 raise DecodeError("client id is not UTF-8") from None
             connection.client_id_raw = bytes(raw)
+            connection.quota_generation = -1
         return end

@@ -31,6 +31,7 @@ class Listener:
     ) -> None:
         self.frame_bytes_max = config.socket_request_max_bytes
         self.dispatch = dispatcher.dispatch
+        self.dispatch_repeats = dispatcher.dispatch_repeats
         self.rest = dispatcher.rest
         self.limits = limits
         self.admit = limits.admit
@@ -79,6 +80,11 @@ class Listener:
         if self._reaper is not None:
             self._reaper.cancel()
             self._reaper = None
+
+    def abort_all(self) -> None:
+        """End every connection without another word."""
+        for connection in self.limits.all():
+            connection.abort(None)
 
     def close_all(self) -> None:
         """End every connection, after a last try to send what is ready."""

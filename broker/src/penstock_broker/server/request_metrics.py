@@ -71,11 +71,15 @@ class RequestClock:
         self._length = 0
         self._since = 0.0
 
-    def begin(self, kind: RequestMetrics) -> None:
-        """A request of this kind is being looked at."""
+    def begin(self, kind: RequestMetrics, requests: int = 1) -> None:
+        """A request of this kind is being looked at; with 0 :meth:`add` says how many."""
         if kind is not self._running:
             self._turn(kind)
-        self._length += 1
+        self._length += requests
+
+    def add(self, requests: int) -> None:
+        """So many more of the kind that is being looked at."""
+        self._length += requests
 
     def rest(self) -> None:
         """Nothing more is at hand: the read event is over."""
@@ -85,7 +89,7 @@ class RequestClock:
     def _turn(self, kind: RequestMetrics | None) -> None:
         now = perf_counter()
         running, length = self._running, self._length
-        if running is not None:
+        if running is not None and length:
             running.count(length, now - self._since)
         self._running, self._length, self._since = kind, 0, now
 

@@ -99,6 +99,15 @@ class FrameReader:
         self._read = end
         return self._view[start + 4 : end]
 
+    def unread(self) -> tuple[memoryview, int, int]:
+        """What :meth:`next_frame` has not given out: the buffer (its ``obj`` is a bytearray), and
+        where it begins and ends. For those who know what to expect; see :meth:`advance`."""
+        return self._view, self._read, self._written
+
+    def advance(self, position: int) -> None:
+        """What is unread begins at ``position``: whole frames before it have been dealt with."""
+        self._kept = self._read = position
+
     def release(self) -> None:
         """The frame that is out may be overwritten."""
         self._kept = self._read

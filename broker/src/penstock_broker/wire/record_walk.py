@@ -1,0 +1,256 @@
+"""Whether the records of a batch are what its header says: whole, one behind the other, in order.
+
+A CRC proves that a batch arrived as it was sent, not that it can be read: one record whose length
+lies stops every consumer of the partition for good. So each record is walked through (length,
+timestamp delta, offset delta, key, value, headers; what is in key and value nobody looks at),
+which in Python costs 0.5 µs a record. Producers of many records tend to send them alike: a
+*stretch* of records of one size, whose length fields are the same bytes, is compared with its
+first record by slices with a step, for a hundredth of that.
+
+    record: length varint, attributes i8, timestamp delta varlong, offset delta varint,
+            key length varint, key, value length varint, value, header count varint, headers
+
+Varints are zigzag; -1 is the length of null.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock_broker.wire.errors import DecodeError
+
+Payload = bytes | bytearray
+"""What ``[]`` gives integers of, and slices with a step of, fast: not a memoryview."""
+
+_STRETCH_MIN: Final = 8
+"""Records from which on it pays to look for a stretch."""
+_ONE_BYTE: Final = 64
+_TWO_BYTES: Final = 8192
+_DELTAS: Final = bytes(range(0, 128, 2))
+_DELTAS_LOW: Final = bytes(0x80 | (2 * n & 0x7F) for n in range(_TWO_BYTES))
+_DELTAS_HIGH: Final = bytes(2 * n >> 7 for n in range(_TWO_BYTES))
+_HIGH_BYTES: Final = bytes(range(0x80, 0x100))
+
+
+class BadRecordError(DecodeError):
+    """``number`` is the first record, from 0, that is not what it should be."""
+
+    def __init__(self, number: int, problem: str) -> None:
+        super().__init__(f"record {number}: {problem}")
+        self.number = number
+        self.problem = problem
+
+
+def check_records(data: Payload, position: int, end: int, count: int) -> None:
+    """Check that ``data[position:end]`` is ``count`` whole records with offset deltas 0, 1, 2 …
+
+    BadRecordError otherwise. The loop is :func:`_check_record` for records as most are (no
+    headers, lengths of one or two bytes), written out: a call costs as much as its content.
+    """
+    number, size_before, tries = 0, -1, 4
+    while number < count:
+        start = position
+        try:
+            size = data[position]
+            position += 1
+            if size >= 0x80:
+                size += (data[position] << 7) - 0x80
+                position += 1
+            stop = position + (size >> 1)
+            position += 1
+            while data[position] >= 0x80:
+                position += 1
+            delta = data[position + 1]
+            position += 2
+            if delta >= 0x80:
+                delta += (data[position] << 7) - 0x80
+                position += 1
+            key_at = position
+            length = data[position]
+            position += 1
+            if length != 1:
+                if length >= 0x80:
+                    length += (data[position] << 7) - 0x80
+                    position += 1
+                position += length >> 1
+                size |= length
+            length = data[position]
+            position += 1
+            if length >= 0x80:
+                length += (data[position] << 7) - 0x80
+                position += 1
+            position += length >> 1
+            plain = not (
+                (size | length) & 1
+                or size | length | delta >= 0x4000
+                or delta != number + number
+                or data[position]
+                or position + 1 != stop
+                or stop > end
+                or key_at - start > 8
+            )
+        except IndexError:
+            plain = False
+        if not plain:
+            stop, key_at = _check_record(data, start, end, number)
+        position = stop
+        number += 1
+        size = stop - start
+        if size == size_before and tries:
+            alike = _stretch(data, start, size, key_at - start, number, count, end)
+            number += alike
+            position += alike * size
+            tries += 1 if alike else -1
+        size_before = size
+    if position != end:
+        raise BadRecordError(count - 1, f"{end - position} bytes follow the last record")
+
+
+def _check_record(data: Payload, position: int, end: int, number: int) -> tuple[int, int]:
+    """The end of a record, and where its key length begins."""
+    try:
+        size = data[position]
+        position += 1
+        if size >= 0x80:
+            size, position = _varint(data, position - 1)
+        stop = position + (size >> 1)
+        if size & 1 or stop > end:
+            raise BadRecordError(number, "its length does not fit")
+        position += 1  # attributes: none are defined
+        limit = position + 10
+        while data[position] >= 0x80:  # timestamp delta
+            position += 1
+        if position >= limit:
+            raise BadRecordError(number, "its timestamp is too long")
+        delta = data[position + 1]
+        position += 2
+        if delta >= 0x80:
+            delta, position = _varint(data, position - 1)
+        if delta != 2 * number:
+            raise BadRecordError(number, "its offset does not follow")
+        key_at = position
+        size = data[position]
+        position += 1
+        if size >= 0x80:
+            size, position = _varint(data, position - 1)
+        if not size & 1:
+            position += size >> 1
+        elif size != 1:
+            raise BadRecordError(number, "its key has a negative length")
+        size = data[position]
+        position += 1
+        if size >= 0x80:
+            size, position = _varint(data, position - 1)
+        if not size & 1:
+            position += size >> 1
+        elif size != 1:
+            raise BadRecordError(number, "its value has a negative length")
+        if data[position]:
+            position = _skip_headers(data, position, stop, number)
+        else:
+            position += 1
+    except IndexError:
+        raise BadRecordError(number, "it is cut short") from None
+    if position != stop:
+        raise BadRecordError(number, "its length is not that of its parts")
+    return stop, key_at
+
+
+def _stretch(
+    data: Payload, start: int, size: int, key_at: int, number: int, count: int, end: int
+) -> int:
+    """How many records after the one at ``start`` are like it in all that tells their structure.
+
+    ``size`` is that of the record, ``key_at`` where its key length begins in it, ``number`` the
+    one that comes next. 0 where nothing is gained: the records are then walked one by one.
+    """
+    if number == _ONE_BYTE:
+        return 0  # the offset delta has just become a byte longer
+    limit = _ONE_BYTE if number < _ONE_BYTE else _TWO_BYTES
+    alike = min(count, limit, number + (end - start) // size - 1) - number
+    if alike < _STRETCH_MIN:
+        return 0
+    first = start + size
+    stop = first + alike * size
+
+    def column(offset: int) -> bytes | bytearray:
+        return data[first + offset : stop + offset : size]
+
+    # The fields that must be the same bytes: length, key length, value length, header count.
+    _, attributes_at = _varint(data, start)
+    begin = attributes_at - start + 1
+    same = list(range(begin - 1))
+    at = key_at
+    for _ in range(2):
+        length, after = _varint(data, start + at)
+        same += range(at, after - start)
+        at = after - start + (0 if length & 1 else length >> 1)
+    same.append(at)
+    if data[start + at] or at + 1 != size:
+        return 0  # headers
+    for offset in same:
+        alike_here = column(offset)
+        rest = len(alike_here.lstrip(data[start + offset : start + offset + 1]))
+        if rest:
+            alike -= rest
+            if alike < _STRETCH_MIN:
+                return 0
+            stop = first + alike * size
+    # Offset deltas, in one or two bytes before the key.
+    wide = number >= _ONE_BYTE
+    if not wide:
+        if column(key_at - 1) != _DELTAS[number : number + alike]:
+            return 0
+    elif (
+        column(key_at - 2) != _DELTAS_LOW[number : number + alike]
+        or column(key_at - 1) != _DELTAS_HIGH[number : number + alike]
+    ):
+        return 0
+    # Timestamp deltas: of the same number of bytes, the last below 0x80, the others not.
+    last = key_at - (3 if wide else 2)
+    if not column(last).isascii():
+        return 0
+    for offset in range(begin, last):
+        if column(offset).translate(None, _HIGH_BYTES):
+            return 0
+    return alike
+
+
+def _skip_headers(data: Payload, position: int, stop: int, number: int) -> int:
+    """The position after the headers."""
+    count, position = _varint(data, position)
+    count >>= 1
+    if count > stop - position:
+        raise BadRecordError(number, "it has more headers than bytes")
+    for _ in range(count):
+        size, position = _varint(data, position)
+        if size & 1:
+            raise BadRecordError(number, "a header has no key")
+        position += size >> 1
+        size, position = _varint(data, position)
+        if not size & 1:
+            position += size >> 1
+        elif size != 1:
+            raise BadRecordError(number, "a header has a negative length")
+        if position > stop:
+            raise BadRecordError(number, "a header runs past its end")
+    return position
+
+
+def _varint(data: Payload, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most 32 bits (zigzag is left as it is) and the position after it.
+
+    IndexError at the end of the data, and for more than 32 bits.
+    """
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> 32:
+                raise IndexError
+            return value, position
+        shift += 7
+        if shift > 28:
+            raise IndexError
