@@ -19,7 +19,7 @@ import penstock_broker.api  # noqa: F401 (registers the APIs)
 from penstock_broker.api.context import Services
 from penstock_broker.api.fetch_sessions import FetchSessions
 from penstock_broker.api.metadata import MetadataCache
-from penstock_broker.api.registry import api_table
+from penstock_broker.api.registry import Api, api_table
 from penstock_broker.api.topics import TopicAdmin
 from penstock_broker.clock import Clock, SystemClock, Timers
 from penstock_broker.cluster.metadata_store import LocalMetadataStore, MetadataError
@@ -67,8 +67,10 @@ class Broker:
         clock: Clock | None = None,
         files: Files | None = None,
         make_timers: Callable[[asyncio.AbstractEventLoop, Clock], Timers] = LoopTimers,
+        make_dispatcher: Callable[[Services, dict[int, Api]], Dispatcher] = Dispatcher,
     ) -> None:
         self.config = config
+        self._make_dispatcher = make_dispatcher
         self._loop = asyncio.get_running_loop()
         self._clock: Clock = clock or SystemClock()
         self._files: Files = files or OsFiles()
@@ -162,6 +164,7 @@ class Broker:
             limits=CoordinatorLimits(
                 config.offset_metadata_max_bytes, config.offsets_retention_minutes * 60_000
             ),
+            metrics=self.metrics,
         )
         self.topics = TopicAdmin(
             config, self.metadata, self.replicas, on_deleted=self._topic_deleted
@@ -191,7 +194,9 @@ class Broker:
             address_of=lambda: self._advertised,
         )
         limits = ConnectionLimits(config, self._loop.time, self.quotas)
-        self.listener = Listener(config, Dispatcher(self.services, api_table()), self._loop, limits)
+        self.listener = Listener(
+            config, self._make_dispatcher(self.services, api_table()), self._loop, limits
+        )
 
     def _create_offsets_topic(self) -> None:
         self.topics.create(

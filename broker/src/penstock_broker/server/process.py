@@ -10,8 +10,11 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock_broker.api.context import Services
+from penstock_broker.api.registry import Api
 from penstock_broker.config import BrokerConfig
 from penstock_broker.server.broker import Broker
+from penstock_broker.server.dispatch import Dispatcher
 from penstock_broker.server.observation import StopWantedError
 
 _logger = logging.getLogger(__name__)
@@ -20,7 +23,13 @@ Ready = Callable[[Broker, str, int], None]
 
 
 async def serve(
-    config: BrokerConfig, data_dir: Path, host: str, port: int, *, on_ready: Ready
+    config: BrokerConfig,
+    data_dir: Path,
+    host: str,
+    port: int,
+    *,
+    on_ready: Ready,
+    make_dispatcher: Callable[[Services, dict[int, Api]], Dispatcher] = Dispatcher,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT, which also end one that is still loading its logs.
 
@@ -31,7 +40,7 @@ async def serve(
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    broker = Broker(config, data_dir)
+    broker = Broker(config, data_dir, make_dispatcher=make_dispatcher)
     starting = loop.create_task(broker.start(host, port))
     waiting = loop.create_task(stopping.wait())
     await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
