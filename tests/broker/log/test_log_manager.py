@@ -329,6 +329,8 @@ def test_a_recreated_topic_is_another(broker: Broker) -> None:
     broker.append("t", 0, "old")
     broker.replicas.delete_topic("t")
     assert broker.metadata.topic_by_id(first.topic_id) is None
+    broker.clock.advance(60_000)
+    assert broker.logs.empty_trash() == 1
     assert broker.directories() == []
     second = broker.replicas.create_topic("t", 1, {})
     assert second.topic_id != first.topic_id

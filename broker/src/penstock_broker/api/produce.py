@@ -90,7 +90,7 @@ def quick(services: Services, exchange: Exchange, frame: memoryview, position: i
         if may_repeat(partition, version, 0):
             learn(services, exchange, frame, request, partition)
         return UNANSWERED
-    if request.acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
+    if partition.must_wait(request.acks, result.last_offset):
         response = _succeeded(request.partition, result)
         waiting = {partition: (result.last_offset + 1, response)}
         whole = _response_of_one(request.topic, response)
@@ -163,7 +163,7 @@ def _append(
     except KafkaError as error:
         return _failed(data.index, error)
     response = _succeeded(data.index, result)
-    if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
+    if partition.must_wait(acks, result.last_offset):
         waiting[partition] = (result.last_offset + 1, response)
     return response
 
@@ -198,7 +198,7 @@ def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
 
 
 class DelayedProduce:
-    """An acks=-1 request that waits until the replicas have what it appended."""
+    """A request that waits until the replicas, or the disk, have what it appended."""
 
     def __init__(
         self,
@@ -221,7 +221,11 @@ class DelayedProduce:
 
     def complete(self) -> None:
         self.advanced(None, 0)
-        for _, response in self._waiting.values():
-            response.error_code = ErrorCode.REQUEST_TIMED_OUT
+        for partition, (_, response) in self._waiting.items():
+            response.error_code = (
+                ErrorCode.REQUEST_TIMED_OUT
+                if partition.is_online
+                else ErrorCode.KAFKA_STORAGE_ERROR
+            )
             response.base_offset = -1
         self._exchange.respond(self._response)

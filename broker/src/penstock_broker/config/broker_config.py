@@ -86,6 +86,35 @@ class BrokerConfig(SecuritySettings):
         6_000,
         "The shortest session timeout allowed.",
     )
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms",
+        ConfigType.LONG,
+        15_000,
+        "How long the log cleaner sleeps when there is nothing to compact.",
+        check=at_least(0),
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        ConfigType.LONG,
+        128 << 20,
+        "Memory for the keys of one compaction, about 200 bytes a key; what does not fit is left "
+        "to the next pass.",
+        check=at_least(1),
+    )
+    log_cleaner_enable: bool = setting(
+        "log.cleaner.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether topics with cleanup.policy=compact are compacted; __consumer_offsets grows "
+        "without end if they are not.",
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms",
+        ConfigType.LONG,
+        300_000,
+        "How often logs are looked at for segments that retention.ms or retention.bytes delete.",
+        check=at_least(1),
+    )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
         ConfigType.INT,

@@ -57,10 +57,6 @@ _ABORT = 0
 _COMMIT = 1
 
 
-class CompactionRefusedError(Exception):
-    """The log cannot be compacted; ``str()`` says why."""
-
-
 # -- records -------------------------------------------------------------------------------------
 
 

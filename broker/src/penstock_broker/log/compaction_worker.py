@@ -43,6 +43,11 @@ _NICE = 5
 class CompactionFailedError(Exception):
     """The work could not be done; ``str()`` says why."""
 
+    def __init__(self, reason: str, *, is_damage: bool = False) -> None:
+        super().__init__(reason)
+        self.is_damage = is_damage
+        """Whether the log is damaged: trying again will not help."""
+
 
 class Worker(Protocol):
     """Does one command after the other. Blocks: not for the event loop."""
@@ -73,8 +78,10 @@ class CompactionWork:
                     return self._map(command["segments"], command["first_dirty"])
                 case _:
                     return self._clean(command["segments"])
-        except (OSError, BadBatchError, DecodeError) as error:
+        except OSError as error:
             raise CompactionFailedError(str(error)) from error
+        except (BadBatchError, DecodeError) as error:
+            raise CompactionFailedError(str(error), is_damage=True) from error
 
     def close(self) -> None:
         """Nothing to end: it runs in its caller's thread."""
@@ -186,7 +193,7 @@ class WorkerProcess:
             raise CompactionFailedError("the compaction's process has ended")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise CompactionFailedError(answer["error"])
+            raise CompactionFailedError(answer["error"], is_damage=answer["is_damage"])
         return answer
 
     def close(self) -> None:
@@ -219,7 +226,7 @@ def main() -> None:
         try:
             answer = work.call(json.loads(line))
         except CompactionFailedError as error:
-            answer = {"error": str(error)}
+            answer = {"error": str(error), "is_damage": error.is_damage}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 

@@ -21,27 +21,33 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from penstock_broker.clock import Clock
 from penstock_broker.config import LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.batch_rules import check_batch
-from penstock_broker.log.checkpoint import CheckpointDamagedError, read_lines, write_lines
+from penstock_broker.log.epoch_file import epochs_of, read_epochs, write_epochs
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.leader_epochs import LeaderEpochs
 from penstock_broker.log.lookup import TimestampOffset, first_at_or_after, latest_timestamp
 from penstock_broker.log.producer_state import AppendedBatch
 from penstock_broker.log.reading import read_segments
-from penstock_broker.log.recovery import LogPlace, Recovered, recover, snapshot_path
+from penstock_broker.log.recovery import LogPlace, Recovered, keep_snapshot, recover
 from penstock_broker.log.scan import BadBatchError
 from penstock_broker.log.segment import Segment
 from penstock_broker.log.slice import EMPTY_SLICE, LogSlice
-from penstock_broker.log.swap import EVERYWHERE, CleanerCheckpoint, read_cleaner_checkpoint
+from penstock_broker.log.swap import (
+    EVERYWHERE,
+    CleanerCheckpoint,
+    put_in_place,
+    read_cleaner_checkpoint,
+)
+from penstock_broker.log.trash import discard_now
 from penstock_broker.wire.records import NO_TIMESTAMP, RecordBatch
 
 _log = logging.getLogger(__name__)
 
-EPOCHS_FILE = "leader-epoch-checkpoint"
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -83,6 +89,14 @@ class Log:
         self.recovery_point = min(recovery_point, recovered.end_offset)
         self.on_start_advanced: Callable[[], None] = lambda: None
         """Called when the start has moved, before anything is deleted: to write it down."""
+        self.on_flush_due: Callable[[Log], None] = Log.flush
+        """Called when flush.messages asks for a sync."""
+        self.on_flushed: Callable[[], None] = lambda: None
+        """Called when more of it has reached the disk."""
+        self.on_failed: Callable[[Log], None] = lambda log: None
+        """Called when it goes offline."""
+        self.discard: Callable[[Sequence[Path], int], None] = discard_now(place.files)
+        """Called with files to be removed after so many milliseconds; nobody opens them again."""
         self.cleaned = CleanerCheckpoint()
         """What compaction has done to it."""
         self._clock = clock
@@ -91,6 +105,9 @@ class Log:
         self._end_offset = recovered.end_offset
         self._start_offset = min(max(log_start_offset, self._bases[0]), self._end_offset)
         self._unflushed_since_ms: int | None = None
+        self._seen_offset = 0
+        """What readers may have seen before ``flush.messages`` became 1."""
+        self._names_changed = True
 
     @classmethod
     def open(
@@ -107,7 +124,8 @@ class Log:
 
         ``clean``: it was closed, at ``recovery_point``.
         """
-        epochs = _read_epochs(place)
+        known_epochs = read_epochs(place.files, place.directory)
+        epochs = known_epochs or LeaderEpochs()
         cleaned = read_cleaner_checkpoint(place.files, place.directory)
         compacts = "compact" in config.cleanup_policy
         recovered = recover(
@@ -129,7 +147,10 @@ class Log:
             recovery_point=recovery_point,
         )
         log.cleaned = cleaned
-        if not recovered.clean and recovered.cut is not None:
+        if known_epochs is None and log.size_bytes:
+            log.epochs = epochs_of(log.segments)
+            write_epochs(place.files, place.directory, log.epochs)
+        if not recovered.clean and (recovered.cut is not None or log.holds_back):
             log.flush()
         return log
 
@@ -146,6 +167,28 @@ class Log:
         return self._end_offset
 
     @property
+    def holds_back(self) -> bool:
+        """Whether records count only once they are on the disk (``flush.messages`` is 1)."""
+        return self.config.flush_messages == 1
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which records count: readers see no more, acknowledged is no more."""
+        if self.config.flush_messages != 1:
+            return self._end_offset
+        return max(self.recovery_point, self._seen_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset below which every transaction is decided."""
+        return self.high_watermark
+
+    def aborted_below(self, offset: int) -> list[tuple[int, int, int]]:
+        """Producer id, first offset and marker's offset of aborted transactions that began below
+        ``offset``."""
+        return []
+
+    @property
     def size_bytes(self) -> int:
         """Bytes in its segments."""
         return sum(segment.size for segment in self._segments)
@@ -157,6 +200,7 @@ class Log:
 
     def update_config(self, config: LogConfig) -> None:
         """Use other settings from now on."""
+        self._seen_offset = self.high_watermark
         self.config = config
 
     # -- append ------------------------------------------------------------------------------
@@ -192,7 +236,7 @@ class Log:
         base_offset = self._end_offset
         last_offset = base_offset + batch.last_offset_delta
         segment = self._segments[-1]
-        if self.must_roll(segment, len(view), last_offset, now_ms):
+        if self.must_roll(segment, len(view), last_offset, now_ms, batch.max_timestamp):
             segment = self._roll()
         batch.assign(base_offset, leader_epoch)
         if leader_epoch > self.epochs.latest:
@@ -214,10 +258,11 @@ class Log:
         self._end_offset = end_offset
         if segment.first_append_ms is None:
             segment.first_append_ms = now_ms
+            segment.first_timestamp = segment.timestamp_max
         if self._unflushed_since_ms is None:
             self._unflushed_since_ms = now_ms
         if end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush()
+            self.on_flush_due(self)
 
     def _repeated(self, first: AppendedBatch) -> AppendResult:
         return AppendResult(
@@ -243,20 +288,28 @@ class Log:
 
     def _begin_epoch(self, epoch: int, offset: int) -> None:
         self.epochs.note(epoch, offset)
-        self._write_epochs()
-
-    def _write_epochs(self) -> None:
-        entries = [f"{epoch} {start}" for epoch, start in self.epochs.entries()]
         try:
-            write_lines(self.place.files, self.place.directory / EPOCHS_FILE, entries)
+            write_epochs(self.place.files, self.place.directory, self.epochs)
         except OSError as error:
-            self.fail(f"cannot write {EPOCHS_FILE}: {error}")
+            self.fail(f"cannot write its leader epochs: {error}")
             raise self._offline() from error
 
     # -- segments ----------------------------------------------------------------------------
 
-    def must_roll(self, segment: Segment, size: int, last_offset: int, now_ms: int) -> bool:
-        """Whether a batch of this size needs a new segment."""
+    def must_roll(
+        self,
+        segment: Segment,
+        size: int,
+        last_offset: int,
+        now_ms: int,
+        timestamp: int | None = None,
+    ) -> bool:
+        """Whether a batch of this size needs a new segment.
+
+        ``segment.ms`` is held against the records' own time, from the first batch of the segment
+        to this one (``timestamp``; None: to the latest that is there), as Kafka does; against the
+        broker's clock where the records have none.
+        """
         if segment.size == 0:
             return False
         config = self.config
@@ -266,10 +319,16 @@ class Log:
             or segment.offset_index.size_bytes >= config.segment_index_bytes
         ):
             return True
-        began_ms = segment.first_append_ms
-        if began_ms is None or now_ms - began_ms <= config.segment_ms - config.segment_jitter_ms:
+        if segment.first_timestamp >= 0:
+            age_ms = (segment.timestamp_max if timestamp is None else timestamp) - (
+                segment.first_timestamp
+            )
+        else:
+            age_ms = now_ms - (segment.first_append_ms or now_ms)
+        longest_ms = config.longest_segment_ms
+        if age_ms <= longest_ms - config.segment_jitter_ms:
             return False
-        return now_ms - began_ms > config.segment_ms - self._jitter_ms(segment)
+        return age_ms > longest_ms - self._jitter_ms(segment)
 
     def _jitter_ms(self, segment: Segment) -> int:
         """A share of segment.jitter.ms that differs from log to log and stays for a segment."""
@@ -294,22 +353,12 @@ class Log:
             ) from error
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
+        self._names_changed = True
         return segment
 
     def _write_snapshot(self) -> None:
-        """Keep the newest snapshot and the one before it; older ones have served.
-
-        Not synced: one that a power cut damages is made up for by reading the log.
-        """
-        place = self.place
-        path = snapshot_path(place.directory, self._end_offset)
         data = self.producers.to_snapshot(self._end_offset)
-        file = place.files.open(path, create=True)
-        file.write(data, 0)
-        file.truncate(len(data))
-        names = [n for n in place.files.names(place.directory) if n.endswith(".snapshot")]
-        for name in names[:-2]:
-            place.files.remove(place.directory / name)
+        keep_snapshot(self.place, self._end_offset, data)
 
     # -- read --------------------------------------------------------------------------------
 
@@ -428,15 +477,35 @@ class Log:
         gone = self._segments[:count]
         del self._segments[:count], self._bases[:count]
         self.epochs.advance_to(self._start_offset)
+        paths = [path for segment in gone for path in segment.paths]
+        for segment in gone:
+            segment.let_go()
         try:
-            for segment in gone:
-                segment.remove()
-            self.place.files.sync_directory(self.place.directory)
+            self.discard(paths, self.config.file_delete_delay_ms)
         except OSError as error:
             self.fail(f"cannot delete segments: {error}")
             raise self._offline() from error
         self.recovery_point = max(self.recovery_point, self._bases[0])
         return count
+
+    def replace_segments(self, old: Sequence[Segment], swap: Path, cleaned: Path) -> bool:
+        """Put the finished segment ``swap`` (see ``swap.py``) in the place of closed ones.
+
+        ``cleaned`` is the directory of its indexes. False, and nothing done, where the old ones
+        are not all there any more. KAFKA_STORAGE_ERROR: the log is offline, a start finishes it.
+        """
+        first = bisect_right(self._bases, old[0].base_offset) - 1
+        if self.failure is not None or self._segments[first : first + len(old)] != list(old):
+            return False
+        try:
+            new, gone = put_in_place(self.place.files, old, swap, cleaned)
+        except OSError as error:
+            self.fail(f"cannot put a compacted segment in place: {error}")
+            raise self._offline() from error
+        self._segments[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+        self.discard(gone, self.config.file_delete_delay_ms)
+        return True
 
     # -- the disk ----------------------------------------------------------------------------
 
@@ -462,13 +531,15 @@ class Log:
             return None
         first = max(0, bisect_right(self._bases, self.recovery_point) - 1)
         files = tuple(segment.file for segment in self._segments[first:])
-        return FlushJob(self, self._end_offset, files)
+        with_names, self._names_changed = self._names_changed, False
+        return FlushJob(self, self._end_offset, files, with_names)
 
     def flushed(self, job: FlushJob) -> None:
         """Take note that a job has run."""
         self.recovery_point = max(self.recovery_point, job.up_to_offset)
         if self.recovery_point >= self._end_offset:
             self._unflushed_since_ms = None
+        self.on_flushed()
 
     def flush_is_due(self, now_ms: int) -> bool:
         """Whether flush.ms has passed, or a closed segment has not been synced."""
@@ -499,6 +570,7 @@ class Log:
         if self.failure is None:
             self.failure = reason
             _log.error("%s is offline: %s", self.place.directory, reason)
+            self.on_failed(self)
 
     def retire(self) -> None:
         """The topic is being deleted: whoever still holds the log can do nothing with it."""
@@ -509,15 +581,3 @@ class Log:
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"{self.place.topic}-{self.place.partition} is offline: {self.failure}",
         )
-
-
-def _read_epochs(place: LogPlace) -> LeaderEpochs:
-    """The epochs as they were written down; recovery adds those of the batches that it reads."""
-    epochs = LeaderEpochs()
-    try:
-        for line in read_lines(place.files, place.directory / EPOCHS_FILE):
-            epoch, start = line.split(" ")
-            epochs.note(int(epoch), int(start))
-    except (CheckpointDamagedError, ValueError) as damage:
-        _log.warning("%s: %s", place.directory, damage)
-    return epochs

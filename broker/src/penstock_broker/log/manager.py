@@ -42,8 +42,11 @@ from penstock_broker.log.files import (
     replace_file,
 )
 from penstock_broker.log.flushing import FlushJob
+from penstock_broker.log.group_flush import GroupFlush
 from penstock_broker.log.log import Log
 from penstock_broker.log.recovery import LogPlace
+from penstock_broker.log.retention import plan_retention
+from penstock_broker.log.trash import Trash
 from penstock_broker.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -85,8 +88,13 @@ class LogManager:
         """Logs that lost something at this start."""
         self.run_in_background: Callable[[Callable[[], None]], object] = lambda job: job()
         """Runs what takes long and touches no state of ours; here and now unless replaced."""
+        self.on_failed: Callable[[TopicPartition], None] = lambda key: None
+        """Called when a log goes offline."""
+        self.group_flush = GroupFlush()
         self._clock = clock
         self._files = files
+        self._trash = Trash(files, clock)
+        self._trash.run_in_background = self._in_background
         self._lock: Lock | None = None
         self._logs: dict[TopicPartition, Log] = {}
         self._recovery_points = OffsetCheckpoint(
@@ -123,7 +131,7 @@ class LogManager:
         self._files.remove(marker)
         self._files.sync_directory(self.data_dir)
         leftovers = [self.data_dir / name for name in names if name.endswith("-delete")]
-        self.run_in_background(lambda: _remove_trees(self._files, leftovers))
+        self._trash.put_renamed(leftovers, 0)
         self._known_points = self._read(self._recovery_points)
         self._known_starts = self._read(self._log_starts)
         self._written_points = dict(self._known_points)
@@ -267,9 +275,14 @@ class LogManager:
         return log
 
     def _note_cut(self, log: Log) -> None:
-        if log.recovered.cut is not None:
+        cut = log.recovered.cut
+        if cut is not None:
             self.cuts += 1
-            self.report(**log.recovered.cut.to_json())
+            self.report(**cut.to_json())
+            self.metrics.recovery_cuts.inc()
+            self.metrics.recovery_bytes.inc(cut.bytes_cut)
+            if cut.end_offset is not None:
+                self.metrics.recovery_records.inc(cut.end_offset - cut.first_offset)
 
     def _open(self, topic: str, partition: int, config: LogConfig, *, clean: bool) -> Log:
         key = (topic, partition)
@@ -289,6 +302,9 @@ class LogManager:
             clean=clean,
         )
         log.on_start_advanced = self.checkpoint_log_starts
+        log.on_flush_due = self.group_flush.request
+        log.on_failed = self._log_failed
+        log.discard = self._trash.put
         self._logs[key] = log
         return log
 
@@ -299,17 +315,20 @@ class LogManager:
         """
         problem: OSError | None = None
         renamed: list[Path] = []
+        delay_ms = 0
         for key in logs:
             log = self._logs.pop(key, None)
             if log is not None:
                 log.retire()
+                if log.size_bytes:
+                    delay_ms = max(delay_ms, log.config.file_delete_delay_ms)
             self._forget_offsets(*key)
             try:
                 renamed += self._rename(*key, "delete")
             except OSError as error:
                 problem = problem or error
         self.sync_names()
-        self.run_in_background(lambda: _remove_trees(self._files, renamed))
+        self._trash.put_renamed(renamed, delay_ms)
         if problem is not None:
             raise problem
 
@@ -411,6 +430,102 @@ class LogManager:
 
     # -- background --------------------------------------------------------------------------
 
+    def enforce_retention(self, only: Iterable[Log] | None = None) -> int:
+        """Delete what ``retention.ms`` and ``retention.bytes`` say, in logs that are not offline;
+        how many segments. OSError: the new starts cannot be written down."""
+        deleted = 0
+        moved: list[Log] = []
+        for log in list(self._logs.values()) if only is None else only:
+            if self.wants_retention(log):
+                count = self._enforce(log)
+                deleted += count
+                if count:
+                    moved.append(log)
+        if moved:
+            self.checkpoint_log_starts()
+        for log in moved:
+            try:
+                log.delete_old_segments()
+            except KafkaError as error:
+                _log.error("%s", error)
+        return deleted
+
+    @staticmethod
+    def wants_retention(log: Log) -> bool:
+        """Whether old segments of a log may be deleted. Looks at the time of the oldest one, which
+        may read its index."""
+        config = log.config
+        limited = config.retention_ms >= 0 or config.retention_bytes >= 0
+        if log.failure is not None or not limited or "delete" not in config.cleanup_policy:
+            return False
+        if config.retention_ms >= 0:
+            try:
+                _ = log.segments[0].newest_ms
+            except OSError as error:
+                log.fail(f"cannot look at its segments: {error}")
+                return False
+        return True
+
+    def _enforce(self, log: Log) -> int:
+        """Move the start of a log to where retention wants it; how many segments that leaves."""
+        segments, config = log.segments, log.config
+        try:
+            plan = plan_retention(
+                segments,
+                retention_ms=config.retention_ms,
+                retention_bytes=config.retention_bytes,
+                now_ms=self._clock.now_ms(),
+                end_offset=log.log_end_offset,
+                high_watermark=log.high_watermark,
+                newest_ms=lambda number: segments[number].newest_ms,
+            )
+            count = plan.by_time + plan.by_size
+            if not count:
+                return 0
+            sizes = [segment.size for segment in segments[:count]]
+            before = log.log_start_offset
+            log.advance_start(plan.start_offset)
+        except OSError as error:
+            log.fail(f"cannot look at its segments: {error}")
+            return 0
+        except KafkaError as error:
+            _log.warning("%s: %s", log.place.directory, error)
+            return 0
+        _log.info(
+            "%s: retention deletes offsets %d to %d, %d segments (%d by time)",
+            log.place.directory, before, plan.start_offset, count, plan.by_time,
+        )  # fmt: skip
+        for reason, some in (("time", sizes[: plan.by_time]), ("size", sizes[plan.by_time :])):
+            if some:
+                self.metrics.retention_segments.labels(reason).inc(len(some))
+                self.metrics.retention_bytes.labels(reason).inc(sum(some))
+        return count
+
+    def empty_trash(self) -> int:
+        """Remove, in the background, deleted files whose delay is over; how many deletions."""
+        return self._trash.empty()
+
+    def vanished(self) -> list[TopicPartition]:
+        """Logs whose directory is not there any more. Looks at the disk: may run in any thread."""
+        return [
+            key for key, log in list(self._logs.items())
+            if log.failure is None and not self._files.exists(log.place.directory)
+        ]  # fmt: skip
+
+    def fail_vanished(self, keys: Iterable[TopicPartition]) -> None:
+        """Take logs offline whose directory has vanished under them."""
+        for key in keys:
+            log = self._logs.get(key)
+            if log is not None and not self._files.exists(log.place.directory):
+                log.fail("its directory has vanished")
+
+    def _in_background(self, job: Callable[[], None]) -> object:
+        return self.run_in_background(job)
+
+    def _log_failed(self, log: Log) -> None:
+        self.metrics.logs_failed.inc()
+        self.on_failed((log.place.topic, log.place.partition))
+
     def flush_jobs(self) -> list[FlushJob]:
         """What is due to be synced: run each in another thread, then :meth:`flushed`."""
         now_ms = self._clock.now_ms()
@@ -426,12 +541,3 @@ class LogManager:
         """Forget producers that have been silent for so long; how many."""
         before_ms = self._clock.now_ms() - expiration_ms
         return sum(log.expire_producers(before_ms) for log in self._logs.values())
-
-
-def _remove_trees(files: Files, directories: Iterable[Path]) -> None:
-    """Remove directories that have been renamed; what is left is removed at the next start."""
-    for directory in directories:
-        try:
-            files.remove_tree(directory)
-        except OSError as error:
-            _log.warning("%s cannot be removed yet: %s", directory, error)

@@ -332,6 +332,19 @@ def snapshot_path(directory: Path, offset: int) -> Path:
     return directory / segment_name(offset, ".snapshot")
 
 
+def keep_snapshot(place: LogPlace, offset: int, data: bytes) -> None:
+    """Write a snapshot, and keep it and the one before it; older ones have served. OSError.
+
+    Not synced: one that a power cut damages is made up for by reading the log.
+    """
+    file = place.files.open(snapshot_path(place.directory, offset), create=True)
+    file.write(data, 0)
+    file.truncate(len(data))
+    names = [n for n in place.files.names(place.directory) if n.endswith(".snapshot")]
+    for name in names[:-2]:
+        place.files.remove(place.directory / name)
+
+
 def _rebuild_producers(place: LogPlace, found: Recovered, *, up_to: int, now_ms: int) -> None:
     """The producers' state of all batches below ``up_to``: a snapshot, then the log from there.
 

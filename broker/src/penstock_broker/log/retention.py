@@ -28,11 +28,8 @@ class RetentionPlan(NamedTuple):
 
     by_time: int
     by_size: int
-
-    @property
-    def total(self) -> int:
-        """How many segments go."""
-        return self.by_time + self.by_size
+    start_offset: int
+    """Where the log begins then; its end where all go: a new segment is to be begun first."""
 
 
 def plan_retention(
@@ -48,16 +45,12 @@ def plan_retention(
     """Which segments go. The last one is the active one and ends at ``end_offset``.
 
     ``newest_ms(number)`` is the largest timestamp in a segment; it may cost a read, and is asked
-    only of those that could go. Negative limits are none. A ``total`` of all segments means that a
-    new one has to be begun first.
+    only of those that could go. Negative limits are none.
     """
-    may_go = 0
-    for number, segment in enumerate(segments):
-        is_last = number + 1 == len(segments)
-        next_offset = end_offset if is_last else segments[number + 1].base_offset
-        if next_offset > high_watermark or (is_last and segment.size == 0):
-            break
-        may_go += 1
+    ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
+    may_go = sum(end <= high_watermark for end in ends)
+    if may_go == len(segments) and segments[-1].size == 0:
+        may_go -= 1
     by_time = by_size = 0
     if retention_ms >= 0:
         while by_time < may_go and now_ms - newest_ms(by_time) > retention_ms:
@@ -69,4 +62,5 @@ def plan_retention(
             if excess < 0:
                 break
             by_size += 1
-    return RetentionPlan(by_time, by_size)
+    total = by_time + by_size
+    return RetentionPlan(by_time, by_size, ends[total - 1] if total else segments[0].base_offset)

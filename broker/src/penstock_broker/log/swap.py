@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock_broker.log.checkpoint import CheckpointDamagedError, read_lines, write_lines
 from penstock_broker.log.files import Files
-from penstock_broker.log.segment import segment_name
+from penstock_broker.log.segment import Segment, segment_name
+from penstock_broker.log.trash import DELETED_SUFFIX
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +67,40 @@ def write_cleaner_checkpoint(files: Files, directory: Path, checkpoint: CleanerC
 def swap_path(directory: Path, base_offset: int, end_offset: int) -> Path:
     """Where a finished segment waits."""
     return directory / f"{base_offset:020d}-{end_offset:020d}{SWAP_SUFFIX}"
+
+
+def put_in_place(
+    files: Files, old: Sequence[Segment], swap: Path, cleaned: Path
+) -> tuple[Segment, list[Path]]:
+    """The finished segment under its own name, and the replaced files under theirs. OSError."""
+    new = old[0].successor()
+    for segment in old:
+        segment.let_go()
+    gone = _set_aside(files, [path for segment in old for path in segment.paths])
+    _take_place(files, swap, cleaned, new.paths)
+    new.attach()
+    return new, gone
+
+
+def _set_aside(files: Files, paths: Sequence[Path]) -> list[Path]:
+    renamed = []
+    for path in paths:
+        aside = path.with_name(path.name + DELETED_SUFFIX)
+        try:
+            files.rename(path, aside)
+        except FileNotFoundError:
+            continue
+        renamed.append(aside)
+    return renamed
+
+
+def _take_place(files: Files, swap: Path, cleaned: Path, paths: Sequence[Path]) -> None:
+    # The log itself comes last: until then a start finishes what is half done.
+    for path in paths:
+        if path.suffix == ".log":
+            files.rename(swap, path)
+        elif files.exists(cleaned / path.name):
+            files.rename(cleaned / path.name, path)
 
 
 def finish_swaps(files: Files, directory: Path) -> None:

@@ -27,6 +27,7 @@ class Partition:
     """
 
     __slots__ = (
+        "_held_bytes",
         "counters",
         "index",
         "leader_epoch",
@@ -58,22 +59,30 @@ class Partition:
         self.listeners = listeners
         self.counters = counters or TopicMetrics()
         """What is counted of its topic; all partitions of a topic share them."""
+        self._held_bytes = 0
+        log.on_flushed = self._on_disk
 
     @property
     def high_watermark(self) -> int:
         """The offset below which records are on every in-sync replica; consumers see no more."""
-        return self.log.log_end_offset
+        return self.log.high_watermark
 
     @property
     def commits_at_once(self) -> bool:
         """Whether an append has passed the high watermark when it returns: there is no other
-        replica to wait for."""
-        return True
+        replica to wait for, nor for the disk."""
+        return not self.log.holds_back
+
+    def must_wait(self, acks: int, last_offset: int) -> bool:
+        """Whether an acknowledgement of records up to ``last_offset`` has to wait for the high
+        watermark: acks=-1 always does, acks=1 where the topic asks for the disk."""
+        log = self.log
+        return (acks == -1 or (acks == 1 and log.holds_back)) and log.high_watermark <= last_offset
 
     @property
     def last_stable_offset(self) -> int:
         """The offset below which every transaction is decided (read_committed sees no more)."""
-        return self.log.log_end_offset
+        return self.log.last_stable_offset
 
     @property
     def log_start_offset(self) -> int:
@@ -126,8 +135,18 @@ class Partition:
         """Count what has been appended, and tell those who wait for it."""
         self.counters.bytes_in += size
         self.counters.messages_in += records
+        if self.log.holds_back:
+            self._held_bytes += size
+            return
         for listener in self.listeners:
             listener(self, size)
+
+    def _on_disk(self) -> None:
+        """More of the log has been synced: tell those who waited for that."""
+        size, self._held_bytes = self._held_bytes, 0
+        if size:
+            for listener in self.listeners:
+                listener(self, size)
 
     def fetch(self, offset: int, max_bytes: int, min_one_batch: bool = True) -> LogSlice:
         """Read for a consumer from ``offset``, up to the high watermark; see :meth:`Log.read`.
@@ -135,7 +154,7 @@ class Partition:
         KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
         log = self.log
-        return log.read(offset, max_bytes, log.log_end_offset, min_one_batch=min_one_batch)
+        return log.read(offset, max_bytes, log.high_watermark, min_one_batch=min_one_batch)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Hold the epoch that a client believes in against ours (-1: it does not say)."""

@@ -35,6 +35,9 @@ class ReplicaManager:
         """Called with partition and bytes after each append that consumers can see."""
         self.removal_listeners: list[Callable[[Partition], None]] = []
         """Called with a partition that is going away, before its log does."""
+        self.failure_listeners: list[Callable[[str, int], None]] = []
+        """Called with topic and partition whose log has gone offline."""
+        logs.on_failed = self._failed
         self._config = config
         self._metadata = metadata
         self._partitions: dict[tuple[str, int], Partition] = {}
@@ -118,6 +121,10 @@ class ReplicaManager:
                 self.logs.delete([(name, index)])
             else:
                 self.logs.set_aside(name, index, f"no topic has id {topic_id}")
+
+    def _failed(self, key: tuple[str, int]) -> None:
+        for listener in self.failure_listeners:
+            listener(*key)
 
     # -- partitions --------------------------------------------------------------------------
 

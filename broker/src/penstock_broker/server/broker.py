@@ -11,7 +11,7 @@ import asyncio
 import errno
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,7 +30,6 @@ from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinat
 from penstock_broker.groups.members import GroupLimits
 from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
 from penstock_broker.log.files import Files, OsFiles
-from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.manager import DataDirectoryError, LogManager
 from penstock_broker.metrics import Metrics
 from penstock_broker.quotas.client_quotas import ClientQuotas
@@ -42,13 +41,13 @@ from penstock_broker.server.health import Phase
 from penstock_broker.server.holders import port_holder
 from penstock_broker.server.limits import ConnectionLimits
 from penstock_broker.server.listener import Listener
+from penstock_broker.server.log_jobs import LogJobs
 from penstock_broker.server.observation import Observation, StopWantedError
 from penstock_broker.server.purgatory import DelayedOperations
 from penstock_broker.server.timers import LoopTimers
 
 _logger = logging.getLogger(__name__)
 
-PRODUCER_EXPIRY_CHECK_MS = 600_000
 GROUPS_REWRITE_CHECK_MS = 60_000
 
 
@@ -83,6 +82,14 @@ class Broker:
         self.logs = LogManager(data_dir, self._clock, self._files, self.metrics)
         self.logs.run_in_background = lambda job: self._loop.call_soon_threadsafe(
             self._loop.run_in_executor, None, job
+        )
+        self.log_jobs = LogJobs(
+            config,
+            self.logs,
+            clock=self._clock,
+            files=self._files,
+            metrics=self.metrics,
+            loop=self._loop,
         )
         self.observation = Observation(config, self.metrics, self._clock, data_dir)
 
@@ -143,6 +150,7 @@ class Broker:
         self.purgatory = DelayedOperations(self._timers)
         self.replicas.advance_listeners.append(self._advanced)
         self.replicas.removal_listeners.append(self._removed)
+        self.replicas.failure_listeners.append(self._failed)
         self.metadata_cache = MetadataCache()
         self.offsets = OffsetsTopic(
             config=config,
@@ -225,6 +233,11 @@ class Broker:
     def _removed(self, partition: Partition) -> None:
         self.purgatory.wake_soon((partition.topic, partition.index))
 
+    def _failed(self, topic: str, partition: int) -> None:
+        """A log has gone offline: those who wait hear of it, and metadata name no leader."""
+        self.metadata_cache.forget(topic)
+        self.purgatory.wake_soon((topic, partition))
+
     def _topic_deleted(self, name: str) -> None:
         self.metadata_cache.forget(name)
         try:
@@ -237,30 +250,14 @@ class Broker:
     def _start_jobs(self) -> None:
         config = self.config
         for every_ms, job in (
-            (config.log_flush_scheduler_interval_ms, self._flush),
-            (config.log_flush_offset_checkpoint_interval_ms, self._checkpoint),
             (config.offsets_retention_check_interval_ms, self._expire_offsets),
-            (PRODUCER_EXPIRY_CHECK_MS, self._expire_producers),
             (GROUPS_REWRITE_CHECK_MS, self._rewrite_groups),
         ):
             self._jobs.every(every_ms, job)
-
-    async def _flush(self) -> None:
-        """Sync in a thread what flush.ms asks for; the loop goes on meanwhile."""
-        jobs = self.logs.flush_jobs()
-        if jobs:
-            done = await self._loop.run_in_executor(None, _run_jobs, jobs)
-            self.logs.flushed(done)
-
-    def _checkpoint(self) -> None:
-        self.logs.checkpoint_recovery_points()
-        self.logs.checkpoint_log_starts()
+        self.log_jobs.start(self._jobs)
 
     def _expire_offsets(self) -> None:
         self.groups.expire()
-
-    def _expire_producers(self) -> None:
-        self.logs.expire_producers(self.config.producer_id_expiration_ms)
 
     def _rewrite_groups(self) -> None:
         self.offsets.rewrite([g.group_id for g in self.groups.groups()], self.groups.snapshot)
@@ -276,6 +273,7 @@ class Broker:
         await asyncio.sleep(0)
         self.listener.close_all()
         await asyncio.sleep(0)
+        self.log_jobs.stop()
         self.replicas.close()
         await self.observation.close()
 
@@ -284,21 +282,9 @@ class Broker:
         self.listener.stop_accepting()
         self.listener.abort_all()
         await self._jobs.stop()
+        self.log_jobs.stop()
         self.logs.abandon()
         await self.observation.close()
-
-
-def _run_jobs(jobs: Sequence[FlushJob]) -> list[FlushJob]:
-    """Those that ran. A log whose sync failed takes itself offline at its next own flush."""
-    done = []
-    for job in jobs:
-        try:
-            job.run()
-        except OSError as error:
-            job.log.fail(f"cannot sync: {error}")
-            continue
-        done.append(job)
-    return done
 
 
 def _cannot_listen(address: str, port: int, error: OSError) -> str:
