@@ -138,7 +138,7 @@ class Reading:
         if size:
             self.size += size
             self._left = left - size if left > size else 0
-        elif offset < high_watermark:
+        elif offset < (partition.last_stable_offset if self._committed else high_watermark):
             self._urgent = True
         self._read_from.append((partition, size))
         return PartitionData(

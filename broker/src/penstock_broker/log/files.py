@@ -115,6 +115,10 @@ class Files(Protocol):
         """Return when the names in a directory are on the disk."""
         ...
 
+    def space(self, path: Path) -> tuple[int, int]:
+        """Bytes of the volume that holds a directory, and how many of them may still be used."""
+        ...
+
     def lock(self, path: Path) -> Lock:
         """Take an exclusive lock; :class:`LockTakenError` when another process has it."""
         ...
@@ -227,6 +231,10 @@ class OsFiles:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def space(self, path: Path) -> tuple[int, int]:
+        volume = os.statvfs(path)
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
     def lock(self, path: Path) -> OsLock:
         return OsLock(path)

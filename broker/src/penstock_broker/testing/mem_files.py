@@ -318,6 +318,11 @@ class MemFiles:
                 change(self._synced_nodes)
         self._unsynced = [entry for entry in self._unsynced if entry[0] != path]
 
+    def space(self, path: Path) -> tuple[int, int]:
+        used = sum(len(node.data) for node in self._nodes.values())
+        total = self.capacity_bytes if self.capacity_bytes is not None else 1 << 40
+        return total, max(0, total - used)
+
     def lock(self, path: Path) -> MemLock:
         if path in self._locks:
             raise LockTakenError(str(path))
