@@ -207,6 +207,10 @@ class LogManager:
 
     # -- logs --------------------------------------------------------------------------------
 
+    def space(self) -> tuple[int, int]:
+        """Bytes of the volume under the data directory, and how many are free. OSError."""
+        return self._files.space(self.data_dir)
+
     def get(self, topic: str, partition: int) -> Log | None:
         """An open log."""
         return self._logs.get((topic, partition))
