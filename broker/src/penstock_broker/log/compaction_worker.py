@@ -113,7 +113,7 @@ class CompactionWork:
         transactions = TransactionTracker(self._aborted)
         read = 0
         for base, end, size in segments:
-            for batch in self._batches(base, size):
+            for batch in self._batches(base, end, size):
                 read += batch.size_bytes
                 if batch.attributes & CONTROL_FLAG:
                     transactions.ends_nothing(batch)
@@ -139,8 +139,8 @@ class CompactionWork:
         parts: list[memoryview | bytes] = []
         placed: list[tuple[int, int, int]] = []
         pending = 0
-        for source, _, size in segments:
-            for batch in self._batches(source, size):
+        for source, source_end, size in segments:
+            for batch in self._batches(source, source_end, size):
                 read += batch.size_bytes
                 left = self._filter.apply(batch)
                 changed |= left is not batch.view
@@ -162,11 +162,16 @@ class CompactionWork:
         target.seal(end)
         return {"changed": True, "size": target.size, "read": read}
 
-    def _batches(self, base: int, size: int) -> Iterator[RecordBatch]:
+    def _batches(self, base: int, end: int, size: int) -> Iterator[RecordBatch]:
         file = self._files.open(self._directory / segment_name(base, ".log"))
-        for number, (_, batch) in enumerate(read_batches(file, size)):
+        next_offset = base
+        for number, (position, batch) in enumerate(read_batches(file, size)):
             if number % _TICK_BATCHES == 0:
                 self._tick()
+            if not next_offset <= batch.base_offset <= batch.last_offset < end:
+                reason = f"offsets {batch.base_offset} to {batch.last_offset} in {file.path}"
+                raise BadBatchError(position, reason)
+            next_offset = batch.next_offset
             yield batch
 
 
