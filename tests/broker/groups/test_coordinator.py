@@ -2,123 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
-import struct
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from group_house import NONE, House
 
-from penstock_broker.cluster.metadata_store import LocalMetadataStore
-from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups import offsets as offsets_module
-from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from penstock_broker.groups.members import (
-    GroupLimits,
-    JoinRequest,
-    JoinResult,
     SyncRequest,
     SyncResult,
 )
 from penstock_broker.groups.offset_records import CommittedOffset
 from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
 from penstock_broker.groups.states import GroupState
-from penstock_broker.log.manager import LogManager
 from penstock_broker.replication.partition import Partition
-from penstock_broker.replication.replica_manager import ReplicaManager
-from penstock_broker.testing import MemFiles, SimClock
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.records import Record
-
-NONE = ErrorCode.NONE
-DATA = Path("/data")
-
-
-def subscription(topics: list[str]) -> bytes:
-    """What a consumer says in JoinGroup."""
-    names = b"".join(struct.pack(">h", len(t)) + t.encode() for t in topics)
-    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
-
-
-class House:
-    """A broker's storage and its coordinator, without a network."""
-
-    def __init__(self, files: MemFiles | None = None, clock: SimClock | None = None) -> None:
-        self.files = files or MemFiles()
-        self.clock = clock or SimClock()
-        config = BrokerConfig.parse({"offsets.topic.num.partitions": "2"})
-        logs = LogManager(DATA, self.clock, self.files)
-        logs.open()
-        metadata = LocalMetadataStore(DATA / "metadata.json", self.files, self.clock, 0)
-        self.replicas = ReplicaManager(config, metadata, logs)
-        self.replicas.start()
-        self.store = OffsetsTopic(
-            config=config,
-            clock=self.clock,
-            metadata=metadata,
-            replicas=self.replicas,
-            create=lambda: self.replicas.create_topic(OFFSETS_TOPIC, 2, {}) and None,
-        )
-        numbers = itertools.count()
-        self.groups = GroupCoordinator(
-            clock=self.clock,
-            timers=self.clock,
-            store=self.store,
-            group_limits=GroupLimits(initial_rebalance_delay_ms=0),
-            limits=CoordinatorLimits(offset_metadata_bytes_max=10, offsets_retention_ms=60_000),
-            new_id=lambda: str(next(numbers)),
-        )
-        self.groups.load(self.store.replay())
-
-    def after_a_kill(self) -> House:
-        return House(self.files.kill(), self.clock)
-
-    def commit(
-        self, group: str, offset: int, *, generation: int = -1, member: str = ""
-    ) -> ErrorCode:
-        given = {("t", 0): CommittedOffset(offset, 3, "", self.clock.now_ms())}
-        return self.groups.commit(group, member, None, generation, given)["t", 0]
-
-    def committed(self, group: str) -> int | None:
-        found = self.groups.committed(group).get(("t", 0))
-        return found.offset if found is not None else None
-
-    def join(
-        self,
-        group: str,
-        member_id: str = "",
-        *,
-        protocol_type: str = "consumer",
-        metadata: bytes = b"s",
-    ) -> JoinResult | None:
-        answers: list[JoinResult] = []
-        request = JoinRequest(
-            member_id, None, "", "c", "/h", 10_000, 20_000, protocol_type, (("range", metadata),)
-        )
-        self.groups.join(group, request, answers.append)
-        return answers[0] if answers else None
-
-    def stable(
-        self, group: str, *, protocol_type: str = "consumer", topics: list[str] | None = None
-    ) -> str:
-        """A group of one; its member. Without ``topics`` its subscription is unreadable."""
-        metadata = b"s" if topics is None else subscription(topics)
-        required = self.join(group, protocol_type=protocol_type, metadata=metadata)
-        assert required is not None
-        assert required.error is ErrorCode.MEMBER_ID_REQUIRED
-        joined = self.join(
-            group, required.member_id, protocol_type=protocol_type, metadata=metadata
-        )
-        assert joined is not None
-        assert joined.error is NONE
-        answers: list[SyncResult] = []
-        request = SyncRequest(
-            joined.member_id, None, joined.generation_id, None, None, {joined.member_id: b"mine"}
-        )
-        self.groups.sync(group, request, answers.append)
-        assert answers[0].assignment == b"mine"
-        return joined.member_id
 
 
 def test_commits_survive_a_kill() -> None:

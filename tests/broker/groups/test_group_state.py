@@ -345,6 +345,20 @@ def test_a_member_that_never_syncs_is_removed() -> None:
     assert room.beat(b) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_member_that_does_not_come_to_the_join_is_left_out() -> None:
+    """Pitfall 35: by the rebalance timeout, although its session lives (max.poll.interval.ms)."""
+    room, (a, b) = together("a", "b")
+    room.join("c", known=True)
+    room.join("a", a)
+    for _ in range(REBALANCE_MS // 5_000):
+        room.sleep(4_999)
+        assert room.beat(b, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+        room.sleep(1)
+    assert b not in room.group.members
+    assert room.joins["a"][-1].generation_id == 2
+    assert room.beat(b, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_lost_join_answer_is_given_again() -> None:
     room = Room(delay_ms=1_000)
     room.join("a", known=True)
@@ -411,6 +425,65 @@ def test_groups_and_ids_handed_out_have_bounds() -> None:
     over = crowd.join("over")
     assert over is not None
     assert over.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_limit_that_was_lowered_keeps_those_who_come_first() -> None:
+    room, (a, b) = together("a", "b")
+    stored = room.group.stored(0)
+    lower = Room(size_max=1)
+    lower.group.restore(stored, lower.now)
+    assert lower.group.state is GroupState.PREPARING, "it is over capacity: a rebalance"
+    assert lower.join("b", b) is None
+    late = lower.join("a", a)
+    assert late is not None
+    assert late.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert list(lower.group.members) == [b]
+    assert lower.group.state is GroupState.COMPLETING
+
+
+def test_a_member_cannot_change_to_what_its_group_does_not_speak() -> None:
+    """As in Kafka, its own protocols of before count too, and the type is the group's."""
+    room = Room()
+    (a,) = room.stable("a")
+    refused = room.join("a", a, protocols=(("sticky", b""),))
+    assert refused is not None
+    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert room.join("a", a, protocols=(("sticky", b""), ("range", b""))) is not None
+    assert room.join("a", a, protocols=(("sticky", b""),)) is not None
+    assert room.group.protocol_name == "sticky"
+
+
+def test_the_first_join_does_not_wait_for_ids_that_were_handed_out() -> None:
+    """As in Kafka; a later one does (pitfall 34)."""
+    room = Room()
+    room.join("never")
+    joined = room.join("a", known=True)
+    assert joined is not None
+    assert joined.generation_id == 1
+    room.join("never too")
+    assert room.join("b", known=True) is None
+    assert room.join("a", joined.member_id) is None
+    room.sleep(SESSION_MS)
+    assert room.joins["a"][-1].generation_id == 2
+
+
+def test_transactions_commit_offsets_in_any_state() -> None:
+    """TxnOffsetCommit: old versions name no member; newer ones are held to the generation."""
+    room, (a, _b) = together("a", "b")
+    group = room.group
+
+    def allowed(member_id: str, generation: int) -> ErrorCode:
+        return group.commit_allowed(member_id, None, generation, room.now, transactional=True)
+
+    assert allowed("", -1) is NONE
+    assert allowed(a, 1) is NONE
+    assert allowed(a, 0) is ErrorCode.ILLEGAL_GENERATION
+    assert allowed("stranger", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    room.join("c", known=True)
+    for member_id in group.members:
+        room.join(member_id[0], member_id)
+    assert group.state is GroupState.COMPLETING
+    assert allowed(a, 2) is NONE
 
 
 def test_wrong_generations_and_strangers() -> None:
@@ -518,6 +591,30 @@ class TestStaticMembers:
         room.sleep(5_000)
         assert room.joins["a"][-1].generation_id == 2
         assert b in room.group.members
+
+    def test_a_return_that_cannot_be_stored_is_undone(self) -> None:
+        """Nobody learns an id that a broker which starts again would not know."""
+        room, (_a, b) = together("a", "b", instances=True)
+        room.store_error = ErrorCode.NOT_COORDINATOR
+        back = room.join("b", instance="i-b", session_ms=20_000)
+        assert back is not None
+        assert back.error is ErrorCode.NOT_COORDINATOR
+        assert room.group.members[b].session_timeout_ms == SESSION_MS
+        assert room.group.heartbeat(b, "i-b", 1, room.now) is NONE
+        room.store_error = NONE
+        again = room.join("b", instance="i-b")
+        assert again is not None
+        assert again.error is NONE
+        assert room.group.heartbeat(b, "i-b", 1, room.now) is ErrorCode.FENCED_INSTANCE_ID
+
+    def test_one_cannot_slip_in_under_an_id_that_was_handed_out(self) -> None:
+        room, (a, b) = together("a", "b", instances=True)
+        required = room.join("c")
+        assert required is not None
+        refused = room.join("c", required.member_id, instance="i-b")
+        assert refused is not None
+        assert refused.error is ErrorCode.FENCED_INSTANCE_ID
+        assert set(room.group.members) == {a, b}
 
     def test_an_admin_removes_them_by_instance(self) -> None:
         room, (a, _b) = together("a", "b", instances=True)

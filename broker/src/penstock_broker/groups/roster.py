@@ -33,7 +33,7 @@ class Roster:
             m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None
         }
         self.leader = leader if leader in self.members else next(iter(self.members), None)
-        for member in members:
+        for member in self.members.values():
             self._count(member.protocols, 1)
 
     def supports(self, protocols: Protocols) -> bool:
