@@ -234,6 +234,10 @@ class BrokerConfig(SecuritySettings):
     """What a topic has where it overrides nothing."""
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The properties that were set, as text: secrets, too."""
+    dynamic: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What was set for this broker while it ran (KIP-226)."""
+    dynamic_default: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The same for all brokers; :attr:`dynamic` comes before it."""
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
@@ -257,6 +261,40 @@ class BrokerConfig(SecuritySettings):
                 value: Any = replace(row, name=name).parse(properties[name])
                 defaults[attribute(row)] = value * factor if factor != 1 else value
         return cls(log=replace(LogConfig(), **defaults), given=dict(properties), **changes)
+
+    def with_dynamic(
+        self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]
+    ) -> BrokerConfig:
+        """These settings as they were given, with those on top that were set while running.
+
+        Names that are not known here are kept and have no effect. :class:`ConfigError`.
+        """
+        known = known_broker_names()
+        on_top = {k: v for k, v in {**dynamic_default, **dynamic}.items() if k in known}
+        effective = BrokerConfig.parse({**self.given, **on_top})
+        return replace(
+            effective,
+            given=self.given,
+            dynamic=dict(dynamic),
+            dynamic_default=dict(dynamic_default),
+        )
+
+    def _layers(self, row: Setting, name: str) -> tuple[ConfigSynonym, ...]:
+        """Where a setting's value comes from, the one in force first. ``name``: the property."""
+        layers = []
+        for source, given in (
+            (ConfigSource.DYNAMIC_BROKER, self.dynamic),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_default),
+            (ConfigSource.STATIC_BROKER, self.given),
+        ):
+            found = given_name(replace(row, broker_name=name), given)
+            if found is not None:
+                key, factor = found
+                value: Any = replace(row, name=key).parse(given[key])
+                text = row.show(value * factor if factor != 1 else value)
+                layers.append(ConfigSynonym(name, text, source))
+        layers.append(ConfigSynonym(name, row.show(row.default), ConfigSource.DEFAULT))
+        return tuple(layers)
 
     def for_listener(self, name: str) -> BrokerConfig:
         """These settings with those of one listener (``listener.name.<name>.…``) in force."""
@@ -287,19 +325,11 @@ class BrokerConfig(SecuritySettings):
     def _topic_entry(
         self, row: Setting, config: LogConfig, overrides: Mapping[str, str]
     ) -> ConfigEntry:
-        synonyms = []
         value = row.format(getattr(config, attribute(row)))
+        synonyms = self._layers(row, row.broker_name or row.name)
         if row.name in overrides:
-            synonyms.append(ConfigSynonym(row.name, value, ConfigSource.TOPIC))
-        broker_name = row.broker_name or row.name
-        if given_name(row, self.given) is not None:
-            text = row.format(getattr(self.log, attribute(row)))
-            synonyms.append(ConfigSynonym(broker_name, text, ConfigSource.STATIC_BROKER))
-        default = row.format(row.default)
-        synonyms.append(ConfigSynonym(broker_name, default, ConfigSource.DEFAULT))
-        return ConfigEntry(
-            row.name, value, synonyms[0].source, row.type, row.doc, False, tuple(synonyms)
-        )
+            synonyms = (ConfigSynonym(row.name, value, ConfigSource.TOPIC), *synonyms)
+        return ConfigEntry(row.name, value, synonyms[0].source, row.type, row.doc, False, synonyms)
 
     def describe_broker(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """DescribeConfigs of the broker: its own settings and the defaults of topics."""
@@ -316,17 +346,46 @@ class BrokerConfig(SecuritySettings):
         for row, name, value in sorted(rows, key=lambda item: item[1]):
             if wanted is not None and name not in wanted:
                 continue
-            is_given = name in self.given or given_name(row, self.given) is not None
-            synonyms = [ConfigSynonym(name, row.show(row.default), ConfigSource.DEFAULT)]
-            text = row.show(value)
-            if is_given:
-                synonyms.insert(0, ConfigSynonym(name, text, ConfigSource.STATIC_BROKER))
+            synonyms = self._layers(row, name)
+            read_only = name not in DYNAMIC_NAMES
             entries.append(
                 ConfigEntry(
-                    name, text, synonyms[0].source, row.type, row.doc, True, tuple(synonyms)
+                    name,
+                    row.show(value),
+                    synonyms[0].source,
+                    row.type,
+                    row.doc,
+                    read_only,
+                    synonyms,
                 )
             )
+        entries += self._strangers(self.dynamic, ConfigSource.DYNAMIC_BROKER, wanted)
         return entries
+
+    def describe_dynamic_default(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """DescribeConfigs of all brokers: only what was set for them while running."""
+        wanted = None if names is None else set(names)
+        entries = []
+        for name in sorted(self.dynamic_default):
+            row = dynamic_setting(name)
+            if row is not None and (wanted is None or name in wanted):
+                text = row.show(row.parse(self.dynamic_default[name]))
+                source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+                synonyms = (ConfigSynonym(name, text, source),)
+                entries.append(ConfigEntry(name, text, source, row.type, row.doc, False, synonyms))
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        return entries + self._strangers(self.dynamic_default, source, wanted)
+
+    def _strangers(
+        self, given: Mapping[str, str], source: ConfigSource, wanted: set[str] | None
+    ) -> list[ConfigEntry]:
+        """What was set without anybody here knowing it: it may be a secret, so it is not shown."""
+        known = known_broker_names()
+        return [
+            ConfigEntry(name, None, source, ConfigType.PASSWORD, "", False, ())
+            for name in sorted(given)
+            if name not in known and (wanted is None or name in wanted)
+        ]
 
 
 LISTENER_PREFIX = "listener.name."
@@ -338,6 +397,32 @@ _TOPIC_DEFAULT_NAMES = frozenset(
     for row in LOG_SETTINGS.values()
     for name in (row.broker_name or row.name, *(alias for alias, _ in row.aliases))
 )
+
+
+_DYNAMIC_OWN = (
+    "max.connection.creation.rate",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+    "producer.id.expiration.ms",
+)
+DYNAMIC_NAMES = frozenset(
+    [
+        *_DYNAMIC_OWN,
+        *(row.broker_name for row in LOG_SETTINGS.values() if row.broker_name is not None),
+    ]
+)
+"""What can be changed while the broker runs."""
+
+
+def dynamic_setting(name: str) -> Setting | None:
+    """The row of a setting that can be changed while the broker runs, under this property."""
+    if name in _DYNAMIC_OWN:
+        return BROKER_SETTINGS[name]
+    for row in LOG_SETTINGS.values():
+        if row.broker_name == name:
+            return replace(row, name=name)
+    return None
 
 
 def known_broker_names() -> frozenset[str]:

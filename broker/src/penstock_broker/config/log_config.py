@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,12 +15,24 @@ from penstock_broker.config.table import (
     at_least,
     attributes_of,
     between,
+    between_or,
     each_of,
     one_of,
     rows_of,
     setting,
     unknown_name,
 )
+
+_THROTTLED = re.compile(r"\*|\d+:\d+")
+
+
+def _throttled_replicas(pairs: tuple[str, ...]) -> str | None:
+    if all(_THROTTLED.fullmatch(pair) for pair in pairs):
+        return None
+    return (
+        "must be the literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,30 @@ class LogConfig:
         "are kept as they were sent nevertheless.",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker="compression.type",
+    )
+    compression_gzip_level: int = setting(
+        "compression.gzip.level",
+        ConfigType.INT,
+        -1,
+        "The effort of gzip where compression.type is gzip; -1 is the library's own.",
+        check=between_or(1, 9, -1),
+        broker="compression.gzip.level",
+    )
+    compression_lz4_level: int = setting(
+        "compression.lz4.level",
+        ConfigType.INT,
+        9,
+        "The effort of lz4 where compression.type is lz4.",
+        check=between(1, 17),
+        broker="compression.lz4.level",
+    )
+    compression_zstd_level: int = setting(
+        "compression.zstd.level",
+        ConfigType.INT,
+        3,
+        "The effort of zstd where compression.type is zstd.",
+        check=between(-131_072, 22),
+        broker="compression.zstd.level",
     )
     delete_retention_ms: int = setting(
         "delete.retention.ms",
@@ -77,6 +114,13 @@ class LogConfig:
         check=at_least(0),
         broker="log.flush.interval.ms",
     )
+    follower_replication_throttled_replicas: tuple[str, ...] = setting(
+        "follower.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        "Accepted for compatibility: one broker has no followers.",
+        check=_throttled_replicas,
+    )
     index_interval_bytes: int = setting(
         "index.interval.bytes",
         ConfigType.INT,
@@ -84,6 +128,29 @@ class LogConfig:
         "Bytes of log between two entries of the offset index.",
         check=at_least(0),
         broker="log.index.interval.bytes",
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = setting(
+        "leader.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        "Accepted for compatibility: one broker has no followers.",
+        check=_throttled_replicas,
+    )
+    local_retention_bytes: int = setting(
+        "local.retention.bytes",
+        ConfigType.LONG,
+        -2,
+        "Accepted for compatibility: nothing is in tiered storage, retention.bytes holds.",
+        check=at_least(-2),
+        broker="log.local.retention.bytes",
+    )
+    local_retention_ms: int = setting(
+        "local.retention.ms",
+        ConfigType.LONG,
+        -2,
+        "Accepted for compatibility: nothing is in tiered storage, retention.ms holds.",
+        check=at_least(-2),
+        broker="log.local.retention.ms",
     )
     max_compaction_lag_ms: int = setting(
         "max.compaction.lag.ms",
@@ -156,6 +223,24 @@ class LogConfig:
         "Accepted for compatibility; segments grow as they are written.",
         broker="log.preallocate",
     )
+    remote_log_copy_disable: bool = setting(
+        "remote.log.copy.disable",
+        ConfigType.BOOLEAN,
+        False,
+        "Accepted for compatibility: there is no tiered storage.",
+    )
+    remote_log_delete_on_disable: bool = setting(
+        "remote.log.delete.on.disable",
+        ConfigType.BOOLEAN,
+        False,
+        "Accepted for compatibility: there is no tiered storage.",
+    )
+    remote_storage_enable: bool = setting(
+        "remote.storage.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Only false: there is no tiered storage.",
+    )
     retention_bytes: int = setting(
         "retention.bytes",
         ConfigType.LONG,
@@ -222,7 +307,23 @@ class LogConfig:
         for name, text in overrides.items():
             row = topic_setting(name)
             changes[attribute(row)] = row.parse(text)
-        return replace(self, **changes)
+        changed = replace(self, **changes)
+        changed._check_together()
+        return changed
+
+    def _check_together(self) -> None:
+        """Values that are valid alone and not with each other, in Kafka's words."""
+        least, most = self.min_compaction_lag_ms, self.max_compaction_lag_ms
+        if least > most:
+            raise ConfigError(
+                f"conflict topic config setting min.compaction.lag.ms ({least}) > "
+                f"max.compaction.lag.ms ({most})"
+            )
+        if self.remote_storage_enable:
+            raise ConfigError(
+                "Tiered Storage functionality is disabled in the broker. "
+                "Topic cannot be configured with remote log storage."
+            )
 
     @property
     def longest_segment_ms(self) -> int:
@@ -251,5 +352,6 @@ def topic_setting(name: str) -> Setting:
     """The row of a topic setting; :class:`ConfigError` for an unknown name."""
     row = LOG_SETTINGS.get(name)
     if row is None:
-        raise ConfigError(unknown_name(name, LOG_SETTINGS))
+        text = unknown_name(name, LOG_SETTINGS)
+        raise ConfigError(text.replace("Unknown configuration", "Unknown topic config name:", 1))
     return row

@@ -57,6 +57,8 @@ class ConfigSource(IntEnum):
     """Where a value comes from, as DescribeConfigs v1+ says it."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -202,6 +204,11 @@ def http_address_problem(text: str) -> str | None:
     except ValueError as error:
         return str(error)
     return None
+
+
+def between_or(low: int, high: int, other: int) -> Check:
+    text = f"Value must be between {low} and {high} or equal to {other}"
+    return lambda value: None if low <= value <= high or value == other else text
 
 
 def one_of(*names: str) -> Check:
