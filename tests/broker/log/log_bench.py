@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock_broker.config import LogConfig
+from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.files import Files
-from penstock_broker.log.log import AppendResult, Log
+from penstock_broker.log.log import Log
 from penstock_broker.log.recovery import LogPlace
 from penstock_broker.testing import MemFiles, SimClock
 from penstock_broker.wire.batch_builder import NewRecord, build_batch

@@ -8,7 +8,8 @@ import pytest
 from log_bench import Bench, read_all, values_of
 
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.log.log import AppendResult, Log
+from penstock_broker.log.append_result import AppendResult
+from penstock_broker.log.log import Log
 from penstock_broker.log.producer_state import (
     AppendedBatch,
     ProducerState,

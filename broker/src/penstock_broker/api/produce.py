@@ -36,7 +36,7 @@ from penstock_broker.api.produce_repeat import learn, may_repeat
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import INTERNAL_TOPICS
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.log.log import AppendResult
+from penstock_broker.log.append_result import AppendResult
 from penstock_broker.replication.partition import Partition
 from penstock_broker.wire.messages.produce import (
     API_KEY,

@@ -17,23 +17,26 @@ from __future__ import annotations
 
 import errno
 import logging
-import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock_broker.clock import Clock
 from penstock_broker.config import LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.batch_rules import check_batch
 from penstock_broker.log.epoch_file import epochs_of, read_epochs, write_epochs
 from penstock_broker.log.flushing import FlushJob
+from penstock_broker.log.isolation import aborted_transactions
 from penstock_broker.log.leader_epochs import LeaderEpochs
 from penstock_broker.log.lookup import TimestampOffset, first_at_or_after, latest_timestamp
+from penstock_broker.log.markers import Marker
+from penstock_broker.log.open_transactions import AbortedTransaction
 from penstock_broker.log.producer_state import AppendedBatch
 from penstock_broker.log.reading import read_segments
 from penstock_broker.log.recovery import LogPlace, Recovered, keep_snapshot, recover
+from penstock_broker.log.rolling import must_roll
 from penstock_broker.log.scan import BadBatchError
 from penstock_broker.log.segment import Segment
 from penstock_broker.log.slice import EMPTY_SLICE, LogSlice
@@ -48,20 +51,7 @@ from penstock_broker.wire.records import NO_TIMESTAMP, RecordBatch
 
 _log = logging.getLogger(__name__)
 
-_RELATIVE_OFFSET_MAX = 2**31 - 1
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-@dataclass(slots=True, eq=False)
-class AppendResult:
-    """Where a batch was put. A repeated one (``duplicate``) has the place of its first attempt."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    """The time given to its records under LogAppendTime; -1 under CreateTime."""
-    log_start_offset: int
-    duplicate: bool = False
 
 
 class Log:
@@ -180,13 +170,25 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset below which every transaction is decided."""
-        return self.high_watermark
+        """The offset below which every transaction is decided, and that for good."""
+        high_watermark = self.high_watermark
+        first = self.producers.transactions.first_unstable(high_watermark)
+        if first is None or first >= high_watermark:
+            return high_watermark
+        return max(first, self._start_offset)
+
+    def aborted_transactions(self, first: int, upper: int) -> list[AbortedTransaction]:
+        """Those with records in [first, upper), sorted. KAFKA_STORAGE_ERROR."""
+        try:
+            return aborted_transactions(self._segments, self._bases, first, upper)
+        except (OSError, BadBatchError) as error:
+            self.fail(f"cannot read what was aborted: {error}")
+            raise self._offline() from error
 
     def aborted_below(self, offset: int) -> list[tuple[int, int, int]]:
         """Producer id, first offset and marker's offset of aborted transactions that began below
         ``offset``."""
-        return []
+        return [entry[:3] for entry in self.aborted_transactions(0, offset)]
 
     @property
     def size_bytes(self) -> int:
@@ -205,38 +207,79 @@ class Log:
 
     # -- append ------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[RecordBatch], leader_epoch: int) -> AppendResult:
+    def append(
+        self, batches: Sequence[RecordBatch], leader_epoch: int, *, is_verified: bool = False
+    ) -> AppendResult:
         """Append batches that ``wire.records.validate_batches`` has passed, as their leader.
 
         Offset and epoch are patched into their bytes (a writable view). Each is appended whole
         or not at all; the result spans them, and is that of a single batch when there is one.
+        ``is_verified``: the coordinator says that the partition is part of their transaction.
         Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
-        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR.
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
+        KAFKA_STORAGE_ERROR.
         """
-        result = self._append(batches[0], leader_epoch)
+        result = self._append(batches[0], leader_epoch, is_verified)
         for batch in batches[1:]:
-            last = self._append(batch, leader_epoch)
+            last = self._append(batch, leader_epoch, is_verified)
             result.last_offset = last.last_offset
         return result
 
-    def _append(self, batch: RecordBatch, leader_epoch: int) -> AppendResult:
+    def _append(self, batch: RecordBatch, leader_epoch: int, is_verified: bool) -> AppendResult:
         now_ms = self._clock.now_ms()
         producer_id = batch.producer_id
         if self.failure is not None:
             raise self._offline()
         if producer_id >= 0:
-            first = self.producers.check(
-                producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence
-            )
+            producers, in_transaction = self.producers, batch.is_transactional
+            first = producers.check(
+                producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence,
+                in_transaction,
+            )  # fmt: skip
             if first is not None:
                 return self._repeated(first)
-        config = self.config
+            if in_transaction and not is_verified:
+                producers.require_open(producer_id)
+        append_time_ms = check_batch(batch, len(batch.view), self.config, now_ms)
+        return self._write(batch, leader_epoch, now_ms, append_time_ms)
+
+    def append_for_coordinator(
+        self, batch: RecordBatch, leader_epoch: int, marker: Marker | None = None
+    ) -> AppendResult:
+        """Append a batch of a transaction that has no sequences: the ``marker`` that ends it, or
+        offsets that it commits. KafkaError INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR."""
+        if self.failure is not None:
+            raise self._offline()
+        now_ms = self._clock.now_ms()
+        coordinator_epoch = None if marker is None else marker.coordinator_epoch
+        self.producers.check_coordinator(batch.producer_id, batch.producer_epoch, coordinator_epoch)
+        append_time_ms = NO_TIMESTAMP
+        if self.config.stamps_append_time:
+            batch.stamp_log_append_time(now_ms)
+            append_time_ms = now_ms
+        return self._write(batch, leader_epoch, now_ms, append_time_ms, marker)
+
+    def _write(
+        self,
+        batch: RecordBatch,
+        leader_epoch: int,
+        now_ms: int,
+        append_time_ms: int,
+        marker: Marker | None = None,
+    ) -> AppendResult:
         view = batch.view
-        append_time_ms = check_batch(batch, len(view), config, now_ms)
         base_offset = self._end_offset
         last_offset = base_offset + batch.last_offset_delta
         segment = self._segments[-1]
-        if self.must_roll(segment, len(view), last_offset, now_ms, batch.max_timestamp):
+        if must_roll(
+            segment,
+            self.config,
+            len(view),
+            last_offset,
+            now_ms=now_ms,
+            timestamp=batch.max_timestamp,
+        ):
             segment = self._roll()
         batch.assign(base_offset, leader_epoch)
         if leader_epoch > self.epochs.latest:
@@ -245,11 +288,19 @@ class Log:
             segment.append(view, base_offset, batch.max_timestamp)
         except OSError as error:
             raise self.append_failed(segment, error) from error
-        if producer_id >= 0:
+        if marker is not None:
+            aborted = self.producers.note_marker(
+                batch.producer_id, batch.producer_epoch, base_offset, now_ms, marker
+            )
+            if aborted is not None:
+                segment.aborted.add(aborted)
+        elif batch.producer_id >= 0:
             appended = AppendedBatch(
                 batch.base_sequence, batch.last_sequence, base_offset, last_offset, append_time_ms
             )
-            self.producers.note(producer_id, batch.producer_epoch, appended, now_ms)
+            self.producers.note(
+                batch.producer_id, batch.producer_epoch, appended, now_ms, batch.is_transactional
+            )
         self.advance(segment, last_offset + 1, now_ms)
         return AppendResult(base_offset, last_offset, append_time_ms, self._start_offset)
 
@@ -295,45 +346,6 @@ class Log:
             raise self._offline() from error
 
     # -- segments ----------------------------------------------------------------------------
-
-    def must_roll(
-        self,
-        segment: Segment,
-        size: int,
-        last_offset: int,
-        now_ms: int,
-        timestamp: int | None = None,
-    ) -> bool:
-        """Whether a batch of this size needs a new segment.
-
-        ``segment.ms`` is held against the records' own time, from the first batch of the segment
-        to this one (``timestamp``; None: to the latest that is there), as Kafka does; against the
-        broker's clock where the records have none.
-        """
-        if segment.size == 0:
-            return False
-        config = self.config
-        if (
-            segment.size + size > config.segment_bytes
-            or last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX
-            or segment.offset_index.size_bytes >= config.segment_index_bytes
-        ):
-            return True
-        if segment.first_timestamp >= 0:
-            age_ms = (segment.timestamp_max if timestamp is None else timestamp) - (
-                segment.first_timestamp
-            )
-        else:
-            age_ms = now_ms - (segment.first_append_ms or now_ms)
-        longest_ms = config.longest_segment_ms
-        if age_ms <= longest_ms - config.segment_jitter_ms:
-            return False
-        return age_ms > longest_ms - self._jitter_ms(segment)
-
-    def _jitter_ms(self, segment: Segment) -> int:
-        """A share of segment.jitter.ms that differs from log to log and stays for a segment."""
-        jitter_ms = self.config.segment_jitter_ms
-        return zlib.crc32(str(segment.path).encode()) % jitter_ms if jitter_ms else 0
 
     def _roll(self) -> Segment:
         """Close the active segment and begin the next one, with a snapshot of the producers."""
@@ -530,7 +542,7 @@ class Log:
         if self._end_offset <= self.recovery_point or self.failure is not None:
             return None
         first = max(0, bisect_right(self._bases, self.recovery_point) - 1)
-        files = tuple(segment.file for segment in self._segments[first:])
+        files = tuple(file for segment in self._segments[first:] for file in segment.to_sync())
         with_names, self._names_changed = self._names_changed, False
         return FlushJob(self, self._end_offset, files, with_names)
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from penstock_broker.log.files import Files, read_file
 from penstock_broker.log.leader_epochs import LeaderEpochs
+from penstock_broker.log.markers import read_marker
+from penstock_broker.log.open_transactions import AbortedTransaction
 from penstock_broker.log.producer_state import (
     SEQUENCE_MASK,
     AppendedBatch,
@@ -27,6 +29,7 @@ from penstock_broker.log.scan import BadBatchError, ScannedBatch, scan
 from penstock_broker.log.segment import Segment, segment_name
 from penstock_broker.log.swap import CLEANED_SUFFIX, finish_swaps
 from penstock_broker.log.trash import DELETED_SUFFIX
+from penstock_broker.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
 
 _log = logging.getLogger(__name__)
 
@@ -175,7 +178,9 @@ def _recover_unclean(
 
     def note(batch: ScannedBatch) -> None:
         if batch.producer_id >= 0:
-            note_producer(found.producers, batch, now_ms)
+            aborted = note_producer(found.producers, segment, batch, now_ms)
+            if aborted is not None:
+                segment.aborted.add(aborted)
         if batch.leader_epoch > epochs.latest:
             epochs.note(batch.leader_epoch, batch.base_offset)
 
@@ -186,6 +191,7 @@ def _recover_unclean(
             _cut_from(place, found, number, problem, 0)
             break
         found.end_offset = max(found.end_offset, segment.base_offset)
+        segment.aborted.clear()
         checked = segment.recover(
             found.end_offset,
             recovery_point,
@@ -203,14 +209,31 @@ def _recover_unclean(
     return found
 
 
-def note_producer(producers: ProducerState, batch: ScannedBatch, now_ms: int) -> None:
-    """Take a batch with a producer id into the producers' state."""
+def note_producer(
+    producers: ProducerState, segment: Segment, batch: ScannedBatch, now_ms: int
+) -> AbortedTransaction | None:
+    """Take a batch with a producer id into the producers' state; what it aborted, if it did."""
+    if batch.attributes & CONTROL_FLAG:
+        data = segment.file.read(batch.position, batch.size)
+        marker = read_marker(RecordBatch(memoryview(data)))
+        if marker is None:
+            return None
+        return producers.note_marker(
+            batch.producer_id, batch.producer_epoch, batch.base_offset, now_ms, marker
+        )
     last_sequence = (batch.base_sequence + batch.last_offset - batch.base_offset) & SEQUENCE_MASK
     appended = AppendedBatch(
         batch.base_sequence, last_sequence, batch.base_offset, batch.last_offset,
         batch.max_timestamp,
     )  # fmt: skip
-    producers.note(batch.producer_id, batch.producer_epoch, appended, now_ms)
+    producers.note(
+        batch.producer_id,
+        batch.producer_epoch,
+        appended,
+        now_ms,
+        bool(batch.attributes & TRANSACTIONAL_FLAG),
+    )
+    return None
 
 
 # -- cutting ---------------------------------------------------------------------------------
@@ -363,12 +386,12 @@ def _rebuild_producers(place: LogPlace, found: Recovered, *, up_to: int, now_ms:
         except SnapshotDamagedError as damage:
             _log.warning("%s cannot be used: %s", path, damage)
             place.files.remove(path)
-    for batch in _batches(found, start, up_to):
+    for segment, batch in _batches(found, start, up_to):
         if batch.producer_id >= 0:
-            note_producer(found.producers, batch, now_ms)
+            note_producer(found.producers, segment, batch, now_ms)
 
 
-def _batches(found: Recovered, start: int, up_to: int) -> Iterator[ScannedBatch]:
+def _batches(found: Recovered, start: int, up_to: int) -> Iterator[tuple[Segment, ScannedBatch]]:
     """The batches from offset ``start``, where one begins, up to ``up_to``."""
     segments = found.segments
     for number, segment in enumerate(segments):
@@ -381,4 +404,4 @@ def _batches(found: Recovered, start: int, up_to: int) -> Iterator[ScannedBatch]
         for batch in segment.batches(located[0]):
             if batch.base_offset >= up_to:
                 return
-            yield batch
+            yield segment, batch

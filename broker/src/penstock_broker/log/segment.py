@@ -5,6 +5,7 @@ Files in the partition's directory, named by the segment's base offset in 20 dig
     00000000000000000042.log         record batches of format v2, one after the other, nothing else
     00000000000000000042.index       see offset_index.py
     00000000000000000042.timeindex   see time_index.py
+    00000000000000000042.txnindex    see aborted_transactions.py; only where there are any
 
 Each segment has a base offset that is not above the offset of any record in it and above every
 offset of the segments before it. Batches lie in offset order. The log is the truth: an index is
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 
+from penstock_broker.log.aborted_transactions import AbortedTransactions
 from penstock_broker.log.files import Buffer, File, Files
 from penstock_broker.log.index_file import IndexDamagedError
 from penstock_broker.log.offset_index import OffsetIndex
@@ -47,7 +49,7 @@ class Segment:
 
     __slots__ = (
         "_file", "_files", "_index_interval_bytes", "_sealed", "_timestamp_max", "_unindexed",
-        "base_offset", "directory", "first_append_ms", "first_timestamp", "last_batch",
+        "aborted", "base_offset", "directory", "first_append_ms", "first_timestamp", "last_batch",
         "offset_index", "size", "time_index",
     )  # fmt: skip
 
@@ -65,6 +67,10 @@ class Segment:
         """Base offset and position of the newest batch: where a waiting consumer reads next."""
         self.offset_index = OffsetIndex(files, directory / segment_name(base_offset, ".index"))
         self.time_index = TimeIndex(files, directory / segment_name(base_offset, ".timeindex"))
+        self.aborted = AbortedTransactions(
+            files, directory / segment_name(base_offset, ".txnindex")
+        )
+        """The transactions that are aborted by a marker in it."""
         self._files = files
         self._file: File | None = None
         self._index_interval_bytes = index_interval_bytes
@@ -99,6 +105,7 @@ class Segment:
         self.size = self._files.size(self.path)
         self.offset_index.attach()
         self.time_index.attach()
+        self.aborted.attach()
         self._timestamp_max = None
         self._sealed = True
 
@@ -111,6 +118,7 @@ class Segment:
         try:
             self.offset_index.load()
             self.time_index.load()
+            self.aborted.load()
         except IndexDamagedError as damage:
             _log.warning("%s: %s", self.path, damage)
             return False
@@ -144,6 +152,7 @@ class Segment:
             self._finish_indexes(end_offset)
             self.offset_index.save()
             self.time_index.save()
+            self.aborted.save()
         self.offset_index.close()
         self.time_index.close()
         self._file = None
@@ -153,6 +162,7 @@ class Segment:
         self._finish_indexes(end_offset)
         self.offset_index.seal()
         self.time_index.seal()
+        self.aborted.save()
         self._sealed = True
 
     def _finish_indexes(self, end_offset: int) -> None:
@@ -165,6 +175,7 @@ class Segment:
         self._files.remove(self.path)
         self.offset_index.remove()
         self.time_index.remove()
+        self.aborted.remove()
 
     @property
     def paths(self) -> list[Path]:
@@ -243,6 +254,11 @@ class Segment:
     def sync(self) -> None:
         """Return when all its batches are on the disk."""
         self.file.sync()
+
+    def to_sync(self) -> tuple[File, ...]:
+        """What has to be on the disk for its batches to need no check after a crash. OSError."""
+        aborted = self.aborted.file() if self._sealed else None
+        return (self.file,) if aborted is None else (self.file, aborted)
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -346,7 +362,7 @@ class Segment:
         """Read it from its beginning, building its indexes anew; see :func:`.scan.check`.
 
         ``size`` is then where the first bad batch begins, if there is one; what lies behind is for
-        the owner to cut. OSError.
+        the owner to cut. So is ``aborted``, because the owner knows what had begun before. OSError.
         """
         self._forget_indexes()
         self._sealed = False

@@ -16,6 +16,7 @@ from penstock_broker.config.table import INT64_MAX
 from penstock_broker.errors import KafkaError
 from penstock_broker.log.log import Log
 from penstock_broker.log.producer_state import SEQUENCE_MASK, AppendedBatch
+from penstock_broker.log.rolling import must_roll
 from penstock_broker.wire.records import NO_TIMESTAMP
 
 _OFFSETS_AT_ONCE_MAX = 1 << 28
@@ -97,7 +98,7 @@ def stage(log: Log, leader_epoch: int, now_ms: int) -> StagedBatches | None:
         log.failure is not None
         or leader_epoch != log.epochs.latest
         or config.flush_messages != INT64_MAX
-        or log.must_roll(segment, 1, log.log_end_offset + _OFFSETS_AT_ONCE_MAX, now_ms)
+        or must_roll(segment, config, 1, log.log_end_offset + _OFFSETS_AT_ONCE_MAX, now_ms=now_ms)
     ):
         return None
     return StagedBatches(log, config.segment_bytes - segment.size, now_ms)

@@ -12,7 +12,8 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.log.log import AppendResult, Log
+from penstock_broker.log.append_result import AppendResult
+from penstock_broker.log.log import Log
 from penstock_broker.log.lookup import TimestampOffset
 from penstock_broker.log.slice import LogSlice
 from penstock_broker.metrics import TopicMetrics
