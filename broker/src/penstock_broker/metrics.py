@@ -139,6 +139,7 @@ class Block:
     kind: str
     help: str
     rows: Iterable[Row]
+    labels: tuple[str, ...] = ()
 
 
 class Family(Generic[Metric]):
@@ -174,7 +175,7 @@ class Family(Generic[Metric]):
 
     def block(self) -> Block:
         """All children, as they are now."""
-        return Block(self.name, self._kind, self.help, self._rows())
+        return Block(self.name, self._kind, self.help, self._rows(), self._label_names)
 
     def _rows(self) -> Iterator[Row]:
         for values, child in list(self._children.items()):
@@ -435,7 +436,8 @@ class Metrics:
                 ("", (("topic", topic),), getattr(counters, attribute))
                 for topic, counters in self._topics.items()
             ]
-            yield Block(f"kafka_server_brokertopicmetrics_{name}_total", "counter", text, rows)
+            full = f"kafka_server_brokertopicmetrics_{name}_total"
+            yield Block(full, "counter", text, rows, ("topic",))
         for family in self._families:
             yield family.block()
         for collector in self._collectors:

@@ -20,7 +20,7 @@ from typing import Protocol
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.groups.coordinator import GroupCoordinator
 from penstock_broker.groups.states import GroupState
-from penstock_broker.metrics import Block, LabelPairs, Row
+from penstock_broker.metrics import Block, Row
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
 
@@ -42,14 +42,19 @@ class Waiting(Protocol):
         ...
 
 
-def gauge(name: str, text: str, value: float, labels: LabelPairs = ()) -> Block:
+Labelled = Iterable[tuple[tuple[str, ...], float]]
+"""(values of the labels, value)"""
+
+
+def gauge(name: str, text: str, value: float) -> Block:
     """One number."""
-    return Block(name, "gauge", text, [("", labels, value)])
+    return Block(name, "gauge", text, [("", (), value)])
 
 
-def gauges(name: str, text: str, rows: Iterable[tuple[LabelPairs, float]]) -> Block:
+def gauges(name: str, labels: tuple[str, ...], text: str, rows: Labelled) -> Block:
     """Numbers told apart by labels."""
-    return Block(name, "gauge", text, [("", labels, value) for labels, value in rows])
+    named = [("", tuple(zip(labels, values, strict=True)), value) for values, value in rows]
+    return Block(name, "gauge", text, named, labels)
 
 
 # -- partitions ----------------------------------------------------------------------------------
@@ -75,10 +80,11 @@ def partition_metrics(metadata: MetadataStore, replicas: ReplicaManager) -> Coll
         yield gauge(f"{controller}_globalpartitioncount", "Partitions.", declared)
         yield gauges(
             "kafka_topic_partitions",
+            ("topic",),
             "Partitions of a topic.",
-            [((("topic", topic.name),), len(topic.partitions)) for topic in topics],
+            [((topic.name,), len(topic.partitions)) for topic in topics],
         )
-        shown = [(_labels_of(partition), partition) for partition in everything[:PARTITIONS_MAX]]
+        shown = everything[:PARTITIONS_MAX]
         yield from _log_blocks(shown)
         yield gauge(
             "penstock_log_bytes", "Bytes of all logs.", sum(p.size_bytes for p in everything)
@@ -92,11 +98,7 @@ def partition_metrics(metadata: MetadataStore, replicas: ReplicaManager) -> Coll
     return collect
 
 
-def _labels_of(partition: Partition) -> LabelPairs:
-    return ("topic", partition.topic), ("partition", str(partition.index))
-
-
-def _log_blocks(shown: list[tuple[LabelPairs, Partition]]) -> Iterator[Block]:
+def _log_blocks(shown: list[Partition]) -> Iterator[Block]:
     reads: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
         ("kafka_log_log_size", "Bytes of a log.", lambda p: p.size_bytes),
         ("kafka_log_log_numlogsegments", "Its segments.", lambda p: len(p.log.segments)),
@@ -119,8 +121,10 @@ def _log_blocks(shown: list[tuple[LabelPairs, Partition]]) -> Iterator[Block]:
         ),
         ("penstock_log_online", "Whether a log works.", lambda p: p.is_online),
     )
+    places = [(partition.topic, str(partition.index)) for partition in shown]
     for name, text, read in reads:
-        yield gauges(name, text, [(labels, float(read(p))) for labels, p in shown])
+        rows = zip(places, [float(read(partition)) for partition in shown], strict=True)
+        yield gauges(name, ("topic", "partition"), text, rows)
 
 
 # -- groups --------------------------------------------------------------------------------------
@@ -139,8 +143,9 @@ def group_metrics(groups: GroupCoordinator, replicas: ReplicaManager) -> Collect
             yield gauge(name, f"Groups in state {state.value}.", states[state])
         yield gauges(
             "kafka_consumergroup_members",
+            ("consumergroup",),
             "Members of a group.",
-            [((("consumergroup", g.group_id),), len(g.members)) for g in everything],
+            [((group.group_id,), len(group.members)) for group in everything],
         )
         places = [
             (group.group_id, topic, index, offset.offset)
@@ -156,8 +161,8 @@ def group_metrics(groups: GroupCoordinator, replicas: ReplicaManager) -> Collect
 def _lag_blocks(
     places: list[tuple[str, str, int, int]], replicas: ReplicaManager
 ) -> Iterator[Block]:
-    committed: list[tuple[LabelPairs, float]] = []
-    behind: list[tuple[LabelPairs, float]] = []
+    committed: list[tuple[tuple[str, ...], float]] = []
+    behind: list[tuple[tuple[str, ...], float]] = []
     sums: Counter[tuple[str, str]] = Counter()
     for group_id, topic, index, offset in places:
         partition = replicas.find(topic, index)
@@ -166,23 +171,16 @@ def _lag_blocks(
         lag = max(0, partition.high_watermark - max(offset, partition.log_start_offset))
         sums[group_id, topic] += lag
         if len(committed) < OFFSETS_MAX:
-            labels = (
-                ("consumergroup", group_id),
-                ("topic", topic),
-                ("partition", str(index)),
-            )
-            committed.append((labels, offset))
-            behind.append((labels, lag))
-    yield gauges("kafka_consumergroup_current_offset", "A group's committed offset.", committed)
-    yield gauges("kafka_consumergroup_lag", "Records between that and the end.", behind)
+            place = (group_id, topic, str(index))
+            committed.append((place, offset))
+            behind.append((place, lag))
+    labels = ("consumergroup", "topic", "partition")
     yield gauges(
-        "kafka_consumergroup_lag_sum",
-        "The same over all partitions of a topic.",
-        [
-            ((("consumergroup", group), ("topic", topic)), lag)
-            for (group, topic), lag in sums.items()
-        ],
+        "kafka_consumergroup_current_offset", labels, "A group's committed offset.", committed
     )
+    yield gauges("kafka_consumergroup_lag", labels, "Records between that and the end.", behind)
+    text = "The same over all partitions of a topic."
+    yield gauges("kafka_consumergroup_lag_sum", labels[:2], text, sums.items())
 
 
 # -- the server ----------------------------------------------------------------------------------
@@ -195,16 +193,15 @@ def server_metrics(purgatory: Waiting, connections: Callable[[], dict[str, int]]
         waiting = Counter(purgatory.kinds())
         yield gauges(
             "kafka_server_delayedoperationpurgatory_purgatorysize",
+            ("delayedoperation",),
             "Requests that wait, by API.",
-            [
-                ((("delayedoperation", kind),), waiting[kind])
-                for kind in sorted({"Fetch", "Produce", *waiting})
-            ],
+            [((kind,), waiting[kind]) for kind in sorted({"Fetch", "Produce", *waiting})],
         )
         yield gauges(
             "kafka_server_socketservermetrics_connection_count",
+            ("listener",),
             "Connections by listener.",
-            [((("listener", name),), count) for name, count in connections().items()],
+            [((name,), count) for name, count in connections().items()],
         )
         yield gauge("kafka_server_kafkaserver_brokerstate", "3: running.", STATE_RUNNING)
 
@@ -241,7 +238,9 @@ def process_metrics(data_dir: Path, started_at: float) -> Collector:
         else:
             free = disk.f_bavail * disk.f_frsize
             yield gauge("penstock_data_dir_free_bytes", "Free on the data directory's disk.", free)
-        yield gauge("penstock_build_info", "Its version.", 1, (("version", release),))
+        yield gauges(
+            "penstock_build_info", ("version",), "1; its label is the version.", [((release,), 1)]
+        )
 
     return collect
 

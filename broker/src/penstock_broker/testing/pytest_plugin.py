@@ -31,7 +31,6 @@ SCOPES = ("function", "class", "module", "package", "session")
 QUICK = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
 }
 """Settings of test brokers: a group need not wait for others, internal topics are small."""
 
@@ -109,8 +108,8 @@ def kafka_broker_factory(
         data_dir = tmp_path_factory.mktemp("kafka-broker") / "data"
         options.setdefault("mode", mode)
         broker = make_broker(data_dir, settings={**defaults, **(settings or {})}, **options)
-        made.append(broker)
         broker.start()
+        made.append(broker)
         return broker
 
     yield make

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from penstock_broker.clock import SystemClock
-from penstock_broker.config import BrokerConfig
+from penstock_broker.config import BrokerConfig, ConfigError
 from penstock_broker.server.broker import Broker, StartError
 from penstock_broker.server.timers import LoopTimers
 from penstock_broker.testing.faults import (
@@ -85,7 +85,7 @@ class ThreadBroker(BrokerHandle):
         self._thread.start()
         try:
             started.result(START_SECONDS_MAX)
-        except StartError as error:
+        except (StartError, ConfigError) as error:
             self._join()
             raise RuntimeError(f"the broker did not start: {error}") from error
         return self
