@@ -1,9 +1,10 @@
-"""AlterConfigs (33), versions 0-2: replace all overrides of a topic.
+"""AlterConfigs (33), versions 0-2: replace all overrides of a topic, or what was set for a broker.
 
 Behaviour:
-* What is not named falls back to the broker's default; for single changes use
-  IncrementalAlterConfigs. In force at once, also for records that are on their way.
-* The broker's own settings are fixed while it runs: INVALID_REQUEST.
+* What is not named falls back to the broker's setting, or to the configuration file's; for single
+  changes use IncrementalAlterConfigs. In force at once, also for records that are on their way.
+* Brokers are named by id, all of them by the empty name. Settings that a running broker keeps are
+  INVALID_REQUEST; DescribeConfigs shows them as read-only.
 
 Version notes:
 * v2: flexible.
@@ -11,9 +12,10 @@ Version notes:
 
 from __future__ import annotations
 
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api import altering
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
-from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.errors import KafkaError
 from penstock_broker.wire.messages.alter_configs import (
     API_KEY,
     AlterConfigsRequest,
@@ -21,7 +23,6 @@ from penstock_broker.wire.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from penstock_broker.wire.messages.describe_configs import RESOURCE_TOPIC
 
 
 def refuse(request: AlterConfigsRequest, error: KafkaError, version: int) -> AlterConfigsResponse:
@@ -29,25 +30,29 @@ def refuse(request: AlterConfigsRequest, error: KafkaError, version: int) -> Alt
 
 
 @api(API_KEY, AlterConfigsRequest, refuse=refuse)
-def alter_configs(services: Services, exchange: Exchange, request: AlterConfigsRequest) -> Reply:
+def alter_configs(services: Services, exchange: Exchange, request: AlterConfigsRequest) -> Steps:
     responses = []
+    twice = altering.repeated(request.resources)
     for resource in request.resources:
         try:
+            altering.check_once(resource, twice)
             _alter(services, resource, request.validate_only)
             responses.append(_response(resource, None))
         except KafkaError as error:
             responses.append(_response(resource, error))
+        yield
     return AlterConfigsResponse(responses=responses)
 
 
 def _alter(services: Services, resource: AlterConfigsResource, validate_only: bool) -> None:
-    if resource.resource_type != RESOURCE_TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Only topics can be altered while running.")
-    topic = services.topics.by_name(resource.resource_name)
-    configs = {c.name: c.value for c in resource.configs if c.value is not None}
-    if len(configs) != len(resource.configs):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Null or repeated settings.")
-    services.topics.set_configs(topic, configs, validate_only=validate_only)
+    altering.overrides(services, resource)  # the resource before its settings, as Kafka looks
+    altering.check_settings(resource.configs)
+    values = {}
+    for config in resource.configs:
+        if config.value is None:
+            raise altering.null_value(config.name)
+        values[config.name] = config.value
+    altering.put(services, resource, values, validate_only=validate_only)
 
 
 def _response(

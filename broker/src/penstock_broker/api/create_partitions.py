@@ -11,8 +11,10 @@ Version notes:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.assignments import check_replicas, invalid
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.messages.create_partitions import (
@@ -33,30 +35,37 @@ def refuse(
 @api(API_KEY, CreatePartitionsRequest, refuse=refuse)
 def create_partitions(
     services: Services, exchange: Exchange, request: CreatePartitionsRequest
-) -> Reply:
+) -> Steps:
     named = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     for topic in request.topics:
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            _grow(services, topic, request.validate_only)
+            yield from _grow(services, topic, request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:
             results[topic.name] = _result(topic.name, error)
+        yield
     return CreatePartitionsResponse(results=list(results.values()))
 
 
-def _grow(services: Services, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
+def _grow(
+    services: Services, wanted: CreatePartitionsTopic, validate_only: bool
+) -> Generator[None, None, None]:
     topic = services.topics.by_name(wanted.name)
     if wanted.assignments is not None:
+        services.metadata.check_new_partitions(topic.name, wanted.count)
         added = wanted.count - len(topic.partitions)
-        if len(wanted.assignments) != added or any(
-            a.broker_ids != [services.config.broker_id] for a in wanted.assignments
-        ):
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
-    services.topics.grow(topic, wanted.count, validate_only=validate_only)
+        if len(wanted.assignments) != added:
+            raise invalid(
+                f"Attempted to add {added} additional partition(s), but only "
+                f"{len(wanted.assignments)} assignment(s) were specified."
+            )
+        for assignment in wanted.assignments:
+            check_replicas(assignment.broker_ids, services.config.broker_id)
+    yield from services.topics.growing(topic, wanted.count, validate_only=validate_only)
 
 
 def _result(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
-    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=str(error))
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.detail)

@@ -4,6 +4,8 @@ Behaviour:
 * A name that is invalid or taken, a setting that is unknown or has a bad value, a partition count
   or replication factor that cannot be met: an error for that topic, and the others are created.
 * A created topic has its leaders when the answer is sent; Metadata lists it at once.
+* More partitions than ``max.broker.partitions`` in all, or than there are file descriptors for:
+  POLICY_VIOLATION.
 * Manual assignments must name this broker, partition by partition from 0.
 
 Version notes:
@@ -14,9 +16,12 @@ Version notes:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.assignments import check_partitions, check_replicas
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
+from penstock_broker.cluster.metadata_store import PARTITIONS_MAX
 from penstock_broker.config import LOG_SETTINGS, ConfigEntry
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.messages.create_topics import (
@@ -37,7 +42,7 @@ def refuse(request: CreateTopicsRequest, error: KafkaError, version: int) -> Cre
 
 
 @api(API_KEY, CreateTopicsRequest, refuse=refuse)
-def create_topics(services: Services, exchange: Exchange, request: CreateTopicsRequest) -> Reply:
+def create_topics(services: Services, exchange: Exchange, request: CreateTopicsRequest) -> Steps:
     if len(request.topics) > TOPICS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {TOPICS_MAX} topics at once.")
     named = Counter(topic.name for topic in request.topics)
@@ -46,29 +51,27 @@ def create_topics(services: Services, exchange: Exchange, request: CreateTopicsR
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results[topic.name] = _create(services, topic, request.validate_only)
+            results[topic.name] = yield from _create(services, topic, request.validate_only)
         except KafkaError as error:
             results[topic.name] = _failed(topic.name, error)
+        yield
     return CreateTopicsResponse(topics=list(results.values()))
 
 
 def _create(
     services: Services, wanted: CreatableTopic, validate_only: bool
-) -> CreatableTopicResult:
+) -> Generator[None, None, CreatableTopicResult]:
     partitions = wanted.num_partitions
     if wanted.assignments:
-        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                "Both numPartitions or replicationFactor and replicasAssignments were set.",
-            )
         partitions = _check_assignments(services, wanted)
     elif wanted.replication_factor not in {-1, 1}:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor: {wanted.replication_factor} larger than available brokers: 1."
+            f"Unable to replicate the partition {wanted.replication_factor} time(s): The target "
+            f"replication factor of {wanted.replication_factor} cannot be reached because only 1 "
+            "broker(s) are registered."
             if wanted.replication_factor > 1
-            else "Replication factor must be larger than 0.",
+            else "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     configs = {}
     for config in wanted.configs:
@@ -78,7 +81,9 @@ def _create(
                 f"Null value not supported for topic configs: {config.name}",
             )
         configs[config.name] = config.value
-    topic = services.topics.create(wanted.name, partitions, configs, validate_only=validate_only)
+    topic = yield from services.topics.creating(
+        wanted.name, partitions, configs, validate_only=validate_only
+    )
     if partitions == -1:
         partitions = services.config.num_partitions
     return CreatableTopicResult(
@@ -91,18 +96,24 @@ def _create(
 
 
 def _check_assignments(services: Services, wanted: CreatableTopic) -> int:
-    indexes = sorted(a.partition_index for a in wanted.assignments)
-    if indexes != list(range(len(indexes))):
+    for number, what in (
+        (wanted.replication_factor, "replication factor"),
+        (wanted.num_partitions, "numPartitions"),
+    ):
+        if number != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    indexes = [a.partition_index for a in wanted.assignments]
+    if len(indexes) > PARTITIONS_MAX:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "Partitions should be a consecutive 0-based integer sequence.",
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
-    if any(a.broker_ids != [services.config.broker_id] for a in wanted.assignments):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"The only broker is {services.config.broker_id}.",
-        )
-    return len(indexes)
+    count = check_partitions(indexes)
+    for assignment in wanted.assignments:
+        check_replicas(assignment.broker_ids, services.config.broker_id)
+    return count
 
 
 def _config(entry: ConfigEntry) -> CreatableTopicConfigs:

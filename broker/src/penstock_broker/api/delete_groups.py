@@ -9,7 +9,7 @@ Version notes:
 
 from __future__ import annotations
 
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
 from penstock_broker.wire.messages.delete_groups import (
@@ -30,10 +30,9 @@ def refuse(request: DeleteGroupsRequest, error: KafkaError, version: int) -> Del
 
 
 @api(API_KEY, DeleteGroupsRequest, refuse=refuse)
-def delete_groups(services: Services, exchange: Exchange, request: DeleteGroupsRequest) -> Reply:
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=name, error_code=services.groups.delete(name))
-            for name in dict.fromkeys(request.groups_names)
-        ]
-    )
+def delete_groups(services: Services, exchange: Exchange, request: DeleteGroupsRequest) -> Steps:
+    results = []
+    for name in dict.fromkeys(request.groups_names):
+        results.append(DeletableGroupResult(group_id=name, error_code=services.groups.delete(name)))
+        yield
+    return DeleteGroupsResponse(results=results)

@@ -12,7 +12,10 @@ Version notes:
 
 from __future__ import annotations
 
-from penstock_broker.api.context import Exchange, Reply, Services
+import uuid
+from collections import Counter
+
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.fields import UUID_ZERO
@@ -32,22 +35,36 @@ def refuse(request: DeleteTopicsRequest, error: KafkaError, version: int) -> Del
 
 
 @api(API_KEY, DeleteTopicsRequest, refuse=refuse)
-def delete_topics(services: Services, exchange: Exchange, request: DeleteTopicsRequest) -> Reply:
+def delete_topics(services: Services, exchange: Exchange, request: DeleteTopicsRequest) -> Steps:
     if not services.config.delete_topic_enable:
         code = ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(code if exchange.api_version >= 3 else ErrorCode.INVALID_REQUEST)
+    wanted = _wanted(request, exchange.api_version)
+    named = Counter((state.name, state.topic_id) for state in wanted)
+    done: set[tuple[str | None, uuid.UUID]] = set()
     results = []
-    for state in _wanted(request, exchange.api_version):
+    for state in wanted:
+        key = (state.name, state.topic_id)
+        if key in done:
+            continue
+        done.add(key)
         try:
+            if named[key] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             results.append(_delete(services, state))
         except KafkaError as error:
             results.append(_failed(state, error))
+        yield
     return DeleteTopicsResponse(responses=results)
 
 
 def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult:
     if state.name is not None and state.topic_id != UUID_ZERO:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Both a name and an id were given.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
+        )
+    if state.name is None and state.topic_id == UUID_ZERO:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     if state.name is None:
         topic = services.topics.by_id(state.topic_id)
     else:
@@ -59,7 +76,7 @@ def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult
 def _wanted(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:
     if version >= 6:
         return request.topics
-    return [DeleteTopicState(name=name) for name in dict.fromkeys(request.topic_names)]
+    return [DeleteTopicState(name=name) for name in request.topic_names]
 
 
 def _failed(state: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:

@@ -11,7 +11,7 @@ Version notes:
 
 from __future__ import annotations
 
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
 from penstock_broker.groups.group_state import Group
@@ -36,9 +36,10 @@ def refuse(
 @api(API_KEY, DescribeGroupsRequest, refuse=refuse)
 def describe_groups(
     services: Services, exchange: Exchange, request: DescribeGroupsRequest
-) -> Reply:
+) -> Steps:
     described = []
-    for group_id in request.groups:
+    for group_id in dict.fromkeys(request.groups):
+        yield
         try:
             group = services.groups.group(group_id)
         except KafkaError as error:

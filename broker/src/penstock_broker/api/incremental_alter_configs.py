@@ -1,9 +1,10 @@
-"""IncrementalAlterConfigs (44), versions 0-1: change single overrides of a topic (KIP-339).
+"""IncrementalAlterConfigs (44), versions 0-1: change single settings of topics and brokers.
 
-Behaviour:
-* SET, DELETE, and for lists APPEND and SUBTRACT. All changes of a topic are made, or none. In
+Behaviour (KIP-339):
+* SET, DELETE, and for lists APPEND and SUBTRACT. All changes of a resource are made, or none. In
   force at once.
-* The broker's own settings are fixed while it runs: INVALID_REQUEST.
+* Brokers are named by id, all of them by the empty name. Settings that a running broker keeps are
+  INVALID_REQUEST, as Apache Kafka says it of its read-only ones.
 
 Version notes:
 * v1: flexible.
@@ -11,12 +12,11 @@ Version notes:
 
 from __future__ import annotations
 
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api import altering
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
-from penstock_broker.cluster.topic import Topic
-from penstock_broker.config import LOG_SETTINGS, ConfigType
+from penstock_broker.config import ConfigType
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.wire.messages.describe_configs import RESOURCE_TOPIC
 from penstock_broker.wire.messages.incremental_alter_configs import (
     API_KEY,
     OPERATION_APPEND,
@@ -30,6 +30,8 @@ from penstock_broker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
+_LIST_OPERATIONS = {OPERATION_APPEND: "APPEND", OPERATION_SUBTRACT: "SUBTRACT"}
+
 
 def refuse(
     request: IncrementalAlterConfigsRequest, error: KafkaError, version: int
@@ -42,55 +44,58 @@ def refuse(
 @api(API_KEY, IncrementalAlterConfigsRequest, refuse=refuse)
 def incremental_alter_configs(
     services: Services, exchange: Exchange, request: IncrementalAlterConfigsRequest
-) -> Reply:
+) -> Steps:
     responses = []
+    twice = altering.repeated(request.resources)
     for resource in request.resources:
         try:
+            altering.check_once(resource, twice)
             _alter(services, resource, request.validate_only)
             responses.append(_response(resource, None))
         except KafkaError as error:
             responses.append(_response(resource, error))
+        yield
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
 def _alter(services: Services, resource: AlterConfigsResource, validate_only: bool) -> None:
-    if resource.resource_type != RESOURCE_TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Only topics can be altered while running.")
-    topic = services.topics.by_name(resource.resource_name)
-    if len({c.name for c in resource.configs}) != len(resource.configs):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A setting is named twice.")
-    configs = dict(topic.configs)
+    values = dict(altering.overrides(services, resource))
+    altering.check_settings(resource.configs)
     for change in resource.configs:
-        _apply(services, topic, configs, change)
-    services.topics.set_configs(topic, configs, validate_only=validate_only)
+        if change.config_operation == OPERATION_DELETE:
+            values.pop(change.name, None)
+        elif change.value is None:
+            raise altering.null_value(change.name)
+        elif change.config_operation == OPERATION_SET:
+            values[change.name] = change.value
+        else:
+            values[change.name] = _change_list(services, resource, values, change)
+    altering.put(services, resource, values, validate_only=validate_only)
 
 
-def _apply(
-    services: Services, topic: Topic, configs: dict[str, str], change: AlterableConfig
-) -> None:
-    if change.config_operation == OPERATION_DELETE:
-        configs.pop(change.name, None)
-        return
-    if change.value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value for {change.name}.")
-    if change.config_operation == OPERATION_SET:
-        configs[change.name] = change.value
-        return
-    row = LOG_SETTINGS.get(change.name)
-    if change.config_operation not in {OPERATION_APPEND, OPERATION_SUBTRACT}:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Unknown operation.")
-    if row is None or row.type is not ConfigType.LIST:
+def _change_list(
+    services: Services,
+    resource: AlterConfigsResource,
+    values: dict[str, str],
+    change: AlterableConfig,
+) -> str:
+    """The new value of a list, beginning with the one in force."""
+    operation = _LIST_OPERATIONS.get(change.config_operation)
+    if operation is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {change.config_operation}.")
+    entry = altering.entry(services, resource, change.name)
+    if entry is None or entry.type is not ConfigType.LIST:
         raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"Config value append is not allowed for {change.name}"
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {operation} to key {change.name} because its type is not LIST.",
         )
-    (entry,) = services.topics.describe(topic, [change.name])
-    current = [v for v in configs.get(change.name, entry.value or "").split(",") if v]
-    named = [v.strip() for v in change.value.split(",")]
+    current = [v for v in values.get(change.name, entry.value or "").split(",") if v]
+    named = [v.strip() for v in (change.value or "").split(",")]
     if change.config_operation == OPERATION_APPEND:
         current += [v for v in named if v not in current]
     else:
         current = [v for v in current if v not in named]
-    configs[change.name] = ",".join(current)
+    return ",".join(current)
 
 
 def _response(

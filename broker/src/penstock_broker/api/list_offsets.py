@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.messages.list_offsets import (
@@ -53,7 +53,7 @@ def refuse(request: ListOffsetsRequest, error: KafkaError, version: int) -> List
 
 
 @api(API_KEY, ListOffsetsRequest, refuse=refuse)
-def list_offsets(services: Services, exchange: Exchange, request: ListOffsetsRequest) -> Reply:
+def list_offsets(services: Services, exchange: Exchange, request: ListOffsetsRequest) -> Steps:
     named = Counter(
         (topic.name, p.partition_index) for topic in request.topics for p in topic.partitions
     )
@@ -67,6 +67,7 @@ def list_offsets(services: Services, exchange: Exchange, request: ListOffsetsReq
                 results.append(_look_up(services, topic.name, wanted, exchange.api_version))
             except KafkaError as error:
                 results.append(_failed(wanted.partition_index, error.code))
+            yield
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
     return response
 

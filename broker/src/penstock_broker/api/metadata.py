@@ -2,21 +2,34 @@
 
 Behaviour:
 * One broker, which is the controller and the leader of everything.
+* With an authorizer, topics that the client may not describe are TOPIC_AUTHORIZATION_FAILED when
+  asked for by name, UNKNOWN_TOPIC_ID by id, and left out of "all"; creating one needs CREATE.
+* Every listener is told its own address.
 * An unknown topic is created when ``auto.create.topics.enable`` and the request allow it, and is
   in the same answer with its leaders; else UNKNOWN_TOPIC_OR_PARTITION. An invalid name is
   INVALID_TOPIC_EXCEPTION and creates nothing.
+* A topic that is named twice is in the answer once.
 * Encoded topics are kept per version until the topic changes: a refresh of a thousand partitions
   by a hundred clients costs joining bytes.
 
 Version notes:
 * v0: an empty list asks for all topics; from v1 null does. v4: the auto-create flag.
-* v7: leader epochs. v8: authorized operations (unknown without an authorizer). v9: flexible.
+* v7: leader epochs. v8: authorized operations. v9: flexible.
 * v10: topic ids (KIP-516). v11: cluster operations are gone. v12: topics by id.
 """
 
 from __future__ import annotations
 
-from penstock_broker.api.context import Encoded, Exchange, Reply, Services
+from penstock_broker.api.authorization import (
+    Operation,
+    ResourceType,
+    allowed,
+    cluster_operations,
+    may_create_topic,
+    require,
+)
+from penstock_broker.api.authorization import operations as topic_operations
+from penstock_broker.api.context import Encoded, Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import Topic, check_topic_name
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -51,34 +64,52 @@ def refuse(request: MetadataRequest, error: KafkaError, version: int) -> Metadat
 
 
 @api(API_KEY, MetadataRequest, refuse=refuse)
-def metadata(services: Services, exchange: Exchange, request: MetadataRequest) -> Reply:
+def metadata(services: Services, exchange: Exchange, request: MetadataRequest) -> Steps:
     version = exchange.api_version
-    cache = services.metadata_cache
     wanted = request.topics
+    topics: list[bytes] = []
     if wanted is None or (version == 0 and not wanted):
-        topics = [cache.topic(services, topic, version) for topic in services.topics.all()]
+        for topic in services.topics.all():
+            if _may_describe(services, exchange, topic.name, quiet=True):
+                topics.append(_encoded(services, exchange, request, topic))
+            yield
     else:
-        allow_create = request.allow_auto_topic_creation and (
-            services.config.auto_create_topics_enable
-        )
-        topics = [_topic(services, each, version, allow_create) for each in wanted]
-    head, tail = cache.frame(services, version)
+        for each in {(each.name, each.topic_id): each for each in wanted}.values():
+            topics.append(_topic(services, exchange, request, each))
+            yield
+    operations = OPERATIONS_NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = cluster_operations(services, exchange)
+    head, tail = services.metadata_cache.frame(services, exchange, operations)
     count = len(topics)
     size = write_uvarint(count + 1) if version >= FLEXIBLE_FROM else count.to_bytes(4, "big")
     return Encoded(b"".join((head, size, *topics, tail)))
 
 
-def _topic(
-    services: Services, wanted: MetadataRequestTopic, version: int, allow_create: bool
+def _may_describe(
+    services: Services, exchange: Exchange, name: str, *, quiet: bool = False
+) -> bool:
+    return allowed(services, exchange, Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=quiet)
+
+
+def _encoded(
+    services: Services, exchange: Exchange, request: MetadataRequest, topic: Topic
 ) -> bytes:
+    operations = OPERATIONS_NOT_ASKED
+    if request.include_topic_authorized_operations:
+        operations = topic_operations(services, exchange, ResourceType.TOPIC, topic.name)
+    return services.metadata_cache.topic(services, topic, exchange.api_version, operations)
+
+
+def _topic(
+    services: Services,
+    exchange: Exchange,
+    request: MetadataRequest,
+    wanted: MetadataRequestTopic,
+) -> bytes:
+    version = exchange.api_version
     try:
-        if wanted.name is None:
-            topic = services.topics.by_id(wanted.topic_id)
-        elif allow_create and services.metadata.topic(wanted.name) is None:
-            topic = _create(services, wanted.name)
-        else:
-            check_topic_name(wanted.name)
-            topic = services.topics.by_name(wanted.name)
+        topic = _find(services, exchange, request, wanted)
     except KafkaError as error:
         name = wanted.name
         return encode(
@@ -90,7 +121,34 @@ def _topic(
             ),
             version,
         )
-    return services.metadata_cache.topic(services, topic, version)
+    return _encoded(services, exchange, request, topic)
+
+
+def _find(
+    services: Services,
+    exchange: Exchange,
+    request: MetadataRequest,
+    wanted: MetadataRequestTopic,
+) -> Topic:
+    """A topic that is asked for, perhaps made for that. KafkaError: nothing is said of topics
+    that the client may not know of, not even whether they are there."""
+    name = wanted.name
+    if name is None:
+        topic = services.topics.by_id(wanted.topic_id)
+        if not _may_describe(services, exchange, topic.name):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic
+    require(services, exchange, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    if (
+        request.allow_auto_topic_creation
+        and services.config.auto_create_topics_enable
+        and services.metadata.topic(name) is None
+    ):
+        if not may_create_topic(services, exchange, name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _create(services, name)
+    check_topic_name(name)
+    return services.topics.by_name(name)
 
 
 def _create(services: Services, name: str) -> Topic:
@@ -105,16 +163,25 @@ class MetadataCache:
     """Encoded topics by (version, name), with the topic that they were made from."""
 
     def __init__(self) -> None:
-        self._topics: dict[tuple[int, str], tuple[Topic, bytes]] = {}
-        self._frames: dict[int, tuple[bytes, bytes]] = {}
+        self._topics: dict[tuple[int, str], tuple[Topic, int, bytes]] = {}
+        self._frames: dict[tuple[int, str, int], tuple[bytes, bytes]] = {}
 
-    def topic(self, services: Services, topic: Topic, version: int) -> bytes:
-        """One encoded topic. Topics are immutable values: another object is another state."""
+    def topic(
+        self,
+        services: Services,
+        topic: Topic,
+        version: int,
+        operations: int = OPERATIONS_NOT_ASKED,
+    ) -> bytes:
+        """One encoded topic. Topics are immutable values: another object is another state.
+        ``operations`` are the bits of what the client may do with it."""
         found = self._topics.get((version, topic.name))
-        if found is not None and found[0] is topic:
-            return found[1]
-        data = encode(_describe(services, topic), version)
-        self._topics[version, topic.name] = (topic, data)
+        if found is not None and found[0] is topic and found[1] == operations:
+            return found[2]
+        described = _describe(services, topic)
+        described.topic_authorized_operations = operations
+        data = encode(described, version)
+        self._topics[version, topic.name] = (topic, operations, data)
         return data
 
     def forget(self, name: str) -> None:
@@ -122,16 +189,20 @@ class MetadataCache:
         for key in [key for key in self._topics if key[1] == name]:
             del self._topics[key]
 
-    def frame(self, services: Services, version: int) -> tuple[bytes, bytes]:
-        """What comes before the array of topics, and after it."""
-        found = self._frames.get(version)
+    def frame(self, services: Services, exchange: Exchange, operations: int) -> tuple[bytes, bytes]:
+        """What comes before the array of topics, and after it: with the address of the listener
+        that was asked, and the bits of what the client may do with the cluster."""
+        key = (exchange.api_version, exchange.session.listener_name, operations)
+        found = self._frames.get(key)
         if found is None:
-            found = self._frames[version] = _frame(services, version)
+            found = self._frames[key] = _frame(services, *key)
         return found
 
 
-def _frame(services: Services, version: int) -> tuple[bytes, bytes]:
-    host, port = services.address_of()
+def _frame(
+    services: Services, version: int, listener_name: str, operations: int
+) -> tuple[bytes, bytes]:
+    host, port = services.address_of(listener_name)
     broker_id = services.config.broker_id
     whole = encode(
         MetadataResponse(
@@ -139,7 +210,7 @@ def _frame(services: Services, version: int) -> tuple[bytes, bytes]:
             cluster_id=services.metadata.cluster_id,
             controller_id=broker_id,
             topics=[],
-            cluster_authorized_operations=OPERATIONS_NOT_ASKED,
+            cluster_authorized_operations=operations,
         ),
         version,
     )

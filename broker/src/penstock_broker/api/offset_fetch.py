@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
 from penstock_broker.groups.coordinator import TopicPartition
@@ -65,11 +65,13 @@ def refuse(request: OffsetFetchRequest, error: KafkaError, version: int) -> Offs
 
 
 @api(API_KEY, OffsetFetchRequest, refuse=refuse)
-def offset_fetch(services: Services, exchange: Exchange, request: OffsetFetchRequest) -> Reply:
+def offset_fetch(services: Services, exchange: Exchange, request: OffsetFetchRequest) -> Steps:
     if exchange.api_version >= 8:
-        return OffsetFetchResponse(
-            groups=[_group_offsets(services, group) for group in request.groups]
-        )
+        groups = []
+        for group in {group.group_id: group for group in request.groups}.values():
+            groups.append(_group_offsets(services, group))
+            yield
+        return OffsetFetchResponse(groups=groups)
     offsets = services.groups.committed(request.group_id)
     return OffsetFetchResponse(
         topics=[

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.cluster.topic import Topic
 from penstock_broker.config import BrokerConfig, ConfigEntry
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.replication.replica_manager import ReplicaManager, run
 
 DEFAULT_PARTITIONS = -1
+FILES_PER_PARTITION = 3
 
 
 class TopicAdmin:
@@ -29,6 +30,12 @@ class TopicAdmin:
         self._metadata = metadata
         self._replicas = replicas
         self._on_deleted = on_deleted
+        self.has_descriptors: Callable[[int], bool] = lambda _count: True
+        """Whether so many more files may be opened."""
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed."""
+        self._config = config
 
     def all(self) -> Iterable[Topic]:
         """Every topic."""
@@ -61,14 +68,26 @@ class TopicAdmin:
         *,
         validate_only: bool = False,
     ) -> Topic:
-        """Create a topic, -1 partitions meaning the broker's default. KafkaError as
-        :meth:`ReplicaManager.create_topic`."""
+        """Create a topic at once. KafkaError as :meth:`creating`."""
+        return run(self.creating(name, partitions, configs, validate_only=validate_only))
+
+    def creating(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str],
+        *,
+        validate_only: bool = False,
+    ) -> Generator[None, None, Topic]:
+        """Create a topic step by step, -1 partitions meaning the broker's default. KafkaError as
+        :meth:`ReplicaManager.create_topic`, and POLICY_VIOLATION where there is no room."""
         if partitions == DEFAULT_PARTITIONS:
             partitions = self._config.num_partitions
+        self._metadata.check_new_topic(name, partitions, configs)
         if validate_only:
-            self._metadata.check_new_topic(name, partitions, configs)
             return Topic(name, uuid.UUID(int=0), (), configs, 0)
-        return self._replicas.create_topic(name, partitions, configs)
+        self._require_room(partitions)
+        return (yield from self._replicas.creating_topic(name, partitions, configs))
 
     def delete(self, topic: Topic) -> None:
         """Delete a topic. KafkaError as :meth:`ReplicaManager.delete_topic`."""
@@ -76,13 +95,29 @@ class TopicAdmin:
         self._replicas.delete_topic(topic.name)
         self._on_deleted(topic.name)
 
-    def grow(self, topic: Topic, total: int, *, validate_only: bool = False) -> None:
-        """Let a topic have ``total`` partitions. KafkaError."""
+    def growing(
+        self, topic: Topic, total: int, *, validate_only: bool = False
+    ) -> Generator[None, None, None]:
+        """Let a topic have ``total`` partitions, step by step. KafkaError."""
         _require_not_internal(topic)
-        if validate_only:
-            self._metadata.check_new_partitions(topic.name, total)
-        else:
-            self._replicas.create_partitions(topic.name, total)
+        self._metadata.check_new_partitions(topic.name, total)
+        if not validate_only:
+            self._require_room(total - len(topic.partitions))
+            yield from self._replicas.creating_partitions(topic.name, total)
+
+    def _require_room(self, partitions: int) -> None:
+        most = self._config.max_broker_partitions
+        if self._replicas.total_partitions + partitions > most:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self._replicas.total_partitions} and {partitions} more partitions are more than "
+                f"max.broker.partitions, {most}.",
+            )
+        if not self.has_descriptors(FILES_PER_PARTITION * partitions):
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"There are not enough file descriptors for {partitions} more partitions.",
+            )
 
     def set_configs(
         self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False

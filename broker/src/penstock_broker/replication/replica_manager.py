@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import TypeVar
 
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.cluster.topic import Topic
@@ -24,6 +25,7 @@ from penstock_broker.replication.partition import Partition
 _log = logging.getLogger(__name__)
 
 Listener = Callable[[Partition, int], None]
+Made = TypeVar("Made")
 
 
 class ReplicaManager:
@@ -42,6 +44,8 @@ class ReplicaManager:
         self._metadata = metadata
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: dict[tuple[str, int], str] = {}
+        self._creating: set[str] = set()  # topics, step by step
+        self._created = 0  # logs of theirs
 
     # -- start and stop ----------------------------------------------------------------------
 
@@ -184,14 +188,25 @@ class ReplicaManager:
         """Create a topic; it can be written to when this returns. KafkaError:
         INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_CONFIG,
         KAFKA_STORAGE_ERROR."""
+        return run(self.creating_topic(name, partitions, configs))
+
+    def creating_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str]
+    ) -> Generator[None, None, Topic]:
+        """:meth:`create_topic`, a log at each step: thousands of them take seconds."""
         self._metadata.check_new_topic(name, partitions, configs)
         topic_id = uuid.uuid4()
-        logs = self._create_logs(name, range(partitions), topic_id, self._log_config(configs))
+        logs = yield from self._create_logs(
+            name, range(partitions), topic_id, self._log_config(configs)
+        )
         try:
             topic = self._metadata.create_topic(name, partitions, configs, topic_id)
         except OSError as error:
             self._discard(name, logs)
             raise _storage_error(f"cannot create topic {name}", error) from error
+        except KafkaError:  # something else was quicker
+            self._discard(name, logs)
+            raise
         for index, log in logs.items():
             self._add(topic, index, log)
         return topic
@@ -199,15 +214,22 @@ class ReplicaManager:
     def create_partitions(self, name: str, total: int) -> Topic:
         """Let a topic have ``total`` partitions. KafkaError: UNKNOWN_TOPIC_OR_PARTITION,
         INVALID_PARTITIONS, KAFKA_STORAGE_ERROR."""
+        return run(self.creating_partitions(name, total))
+
+    def creating_partitions(self, name: str, total: int) -> Generator[None, None, Topic]:
+        """:meth:`create_partitions`, a log at each step."""
         topic = self._metadata.check_new_partitions(name, total)
         config = self._log_config(topic.configs)
         new = range(len(topic.partitions), total)
-        logs = self._create_logs(name, new, topic.topic_id, config)
+        logs = yield from self._create_logs(name, new, topic.topic_id, config)
         try:
             topic = self._metadata.add_partitions(name, total)
         except OSError as error:
             self._discard(name, logs)
             raise _storage_error(f"cannot add partitions to {name}", error) from error
+        except KafkaError:  # something else was quicker
+            self._discard(name, logs)
+            raise
         for index, log in logs.items():
             self._add(topic, index, log)
         return topic
@@ -225,6 +247,16 @@ class ReplicaManager:
             if partition is not None:
                 partition.log.update_config(config)
         return topic
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """The broker's defaults have changed: use them where topics override nothing."""
+        self._config = config
+        for topic in self._metadata.topics.values():
+            log_config = self._log_config(topic.configs)
+            for part in topic.partitions:
+                partition = self._partitions.get((topic.name, part.index))
+                if partition is not None:
+                    partition.log.update_config(log_config)
 
     def delete_topic(self, name: str) -> Topic:
         """Delete a topic: it is unknown when this returns, and its name is free. KafkaError:
@@ -265,16 +297,33 @@ class ReplicaManager:
 
     def _create_logs(
         self, name: str, indexes: range, topic_id: uuid.UUID, config: LogConfig
-    ) -> dict[int, Log]:
+    ) -> Generator[None, None, dict[int, Log]]:
+        if name in self._creating:
+            code = ErrorCode.INVALID_REQUEST if indexes.start else ErrorCode.TOPIC_ALREADY_EXISTS
+            raise KafkaError(code, f"Topic '{name}' is being made.")
+        self._creating.add(name)
         logs: dict[int, Log] = {}
         try:
             for index in indexes:
                 logs[index] = self.logs.create(name, index, topic_id, config)
+                self._created += 1
+                yield
             self.logs.sync_names()
         except OSError as error:
             self._discard(name, logs)
             raise _storage_error(f"cannot create logs of {name}", error) from error
+        except GeneratorExit:
+            self._discard(name, logs)  # nobody waits for it any more
+            raise
+        finally:
+            self._creating.discard(name)
+            self._created -= len(logs)
         return logs
+
+    @property
+    def total_partitions(self) -> int:
+        """Partitions of all topics, with those whose logs are offline or being made."""
+        return len(self._partitions) + len(self._offline) + self._created
 
     def _discard(self, name: str, logs: Mapping[int, Log]) -> None:
         """Take back logs that no metadata knows; a start would do it too."""
@@ -285,6 +334,16 @@ class ReplicaManager:
 
     def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
         return self._config.topic_config(configs)
+
+
+def run(steps: Generator[None, None, Made]) -> Made:
+    """Do all steps at once; what they give."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: Made = end.value
+            return made
 
 
 def _storage_error(what: str, error: OSError) -> KafkaError:

@@ -15,11 +15,12 @@ Buffer = bytes | bytearray | memoryview
 UVARINT_BYTES_MAX: Final = 5
 """The protocol's unsigned varints hold 32 bits."""
 
-ELEMENTS_MAX: Final = 1 << 18
+ELEMENTS_MAX: Final = 1 << 16
 """Array elements and tagged fields that one message may hold.
 
 A two-byte element becomes an object of a hundred bytes and more, so bounding arrays by the bytes
-that remain does not bound memory: a frame of 100 MB could ask for gigabytes.
+that remain does not bound memory: a frame of 100 MB could ask for gigabytes. Nor time: so many take
+some 60 ms to decode.
 """
 
 SHORT_UVARINTS: Final = tuple(bytes([value]) for value in range(128))
