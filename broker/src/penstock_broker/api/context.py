@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock_broker.wire.fields import Struct
 
 if TYPE_CHECKING:
+    from penstock_broker.api.broker_configs import BrokerConfigs
     from penstock_broker.api.fetch_sessions import FetchSessions
     from penstock_broker.api.metadata import MetadataCache
     from penstock_broker.api.produce_repeat import Repeats
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from penstock_broker.metrics import Metrics
     from penstock_broker.quotas.client_quotas import ClientQuotas
     from penstock_broker.replication.replica_manager import ReplicaManager
+    from penstock_broker.security.acl_store import AclStore
+    from penstock_broker.security.authorizer import Authorizer
+    from penstock_broker.security.scram_store import ScramStore
+    from penstock_broker.security.session import Session
 
 
 class Exchange(Protocol):
@@ -47,6 +52,16 @@ class Exchange(Protocol):
 
     @repeats.setter
     def repeats(self, repeats: Repeats | None) -> None: ...
+
+    @property
+    def session(self) -> Session:
+        """Who asks, from where, and through which listener."""
+        ...
+
+    @property
+    def principal(self) -> str:
+        """Who asks: "User:alice", or "User:ANONYMOUS"."""
+        ...
 
     @property
     def is_closed(self) -> bool:
@@ -142,7 +157,10 @@ class Services:
     """All that handlers may use; built once by the composition root."""
 
     __slots__ = (
+        "acls",
         "address_of",
+        "authorizer",
+        "broker_configs",
         "clock",
         "config",
         "fetch_sessions",
@@ -156,6 +174,7 @@ class Services:
         "purgatory",
         "quotas",
         "replicas",
+        "scram",
         "topics",
     )
 
@@ -163,6 +182,7 @@ class Services:
         self,
         *,
         config: BrokerConfig,
+        broker_configs: BrokerConfigs,
         clock: Clock,
         metadata: MetadataStore,
         replicas: ReplicaManager,
@@ -175,9 +195,13 @@ class Services:
         quotas: ClientQuotas,
         next_producer_id: Callable[[], int],
         metrics: Metrics,
-        address_of: Callable[[], tuple[str, int]],
+        address_of: Callable[[str], tuple[str, int]],
+        scram: ScramStore,
+        acls: AclStore | None = None,
     ) -> None:
         self.config = config
+        """In force now; another object after each change."""
+        self.broker_configs = broker_configs
         self.fetch_sessions = fetch_sessions
         self.clock = clock
         self.metadata = metadata
@@ -191,7 +215,11 @@ class Services:
         self.purgatory = purgatory
         self.quotas = quotas
         self.address_of = address_of
-        """Host and port that clients are told to use for this broker."""
+        """Host and port that clients of a listener are told to use for this broker."""
+        self.scram = scram
+        self.acls = acls
+        self.authorizer: Authorizer | None = acls.authorizer if acls is not None else None
+        """None: everybody may do everything."""
         self.generation = 0
         """Add one whenever a decision that connections remember may have changed: who may do what
         (ACLs, users). Topics and their settings are looked at anyway."""

@@ -4,8 +4,8 @@ Behaviour:
 * One broker, which is the controller. Authorized operations are unknown without an authorizer.
 
 Version notes:
-* v1: asks for brokers or controllers (KIP-919); only brokers are known to a client's listener,
-  anything else is UNSUPPORTED_ENDPOINT_TYPE.
+* v1: asks for brokers or controllers (KIP-919); a client's listener is one of brokers, so that
+  controllers are MISMATCHED_ENDPOINT_TYPE, and anything else UNSUPPORTED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.messages.describe_cluster import (
     API_KEY,
     ENDPOINT_BROKERS,
+    ENDPOINT_CONTROLLERS,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -33,8 +34,17 @@ def describe_cluster(
     services: Services, exchange: Exchange, request: DescribeClusterRequest
 ) -> Reply:
     if request.endpoint_type != ENDPOINT_BROKERS:
-        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
-    host, port = services.address_of()
+        if request.endpoint_type == ENDPOINT_CONTROLLERS:
+            raise KafkaError(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of "
+                "type CONTROLLER",
+            )
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            f"Unsupported endpoint type {request.endpoint_type}",
+        )
+    host, port = services.address_of(exchange.session.listener_name)
     broker_id = services.config.broker_id
     return DescribeClusterResponse(
         cluster_id=services.metadata.cluster_id,

@@ -66,6 +66,7 @@ class Reading:
         """Partitions that are not there."""
         self.found: list[tuple[Wanted, PartitionData]] = []
         self._services = services
+        self._exchange = exchange
         self._version = exchange.api_version
         self._committed = request.isolation_level == READ_COMMITTED
         most = min(request.max_bytes, services.config.fetch_max_bytes, exchange.fetch_bytes_max)
@@ -170,7 +171,7 @@ class Reading:
             data.current_leader = LeaderIdAndEpoch(
                 leader_id=partition.leader_id, leader_epoch=partition.leader_epoch
             )
-            host, port = self._services.address_of()
+            host, port = self._services.address_of(self._exchange.session.listener_name)
             self._leaders[partition.leader_id] = NodeEndpoint(
                 node_id=partition.leader_id, host=host, port=port
             )

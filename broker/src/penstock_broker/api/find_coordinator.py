@@ -60,15 +60,15 @@ def find_coordinator(
     services.offsets.ensure_topic()
     if exchange.api_version >= 4:
         return FindCoordinatorResponse(
-            coordinators=[_of_group(services, key) for key in request.coordinator_keys]
+            coordinators=[_of_group(services, exchange, key) for key in request.coordinator_keys]
         )
-    found = _of_group(services, request.key)
+    found = _of_group(services, exchange, request.key)
     if found.error_code:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return FindCoordinatorResponse(node_id=found.node_id, host=found.host, port=found.port)
 
 
-def _of_group(services: Services, group_id: str) -> Coordinator:
+def _of_group(services: Services, exchange: Exchange, group_id: str) -> Coordinator:
     if services.offsets.problem(group_id) is not ErrorCode.NONE:
         error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return Coordinator(
@@ -79,5 +79,5 @@ def _of_group(services: Services, group_id: str) -> Coordinator:
             error_code=error.code,
             error_message=str(error),
         )
-    host, port = services.address_of()
+    host, port = services.address_of(exchange.session.listener_name)
     return Coordinator(key=group_id, node_id=services.config.broker_id, host=host, port=port)

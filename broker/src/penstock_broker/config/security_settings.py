@@ -40,7 +40,7 @@ class ListenerSettings(LimitSettings):
         "authentication.timeout.ms",
         ConfigType.INT,
         30_000,
-        "How long a client may take for the TLS handshake, and again for SASL.",
+        "How long a client may take until it is known: TLS handshake and SASL together.",
         check=at_least(100),
     )
     connections_max_reauth_ms: int = setting(

@@ -59,6 +59,6 @@ def load_config(
     for assignment in assignments:
         name, separator, value = assignment.partition("=")
         if not separator:
-            raise ConfigError("expected name=value, found no =")
+            raise ConfigError(f"expected name=value, found {assignment!r}")
         properties[name.strip()] = value.strip()
     return BrokerConfig.parse(properties), unknown

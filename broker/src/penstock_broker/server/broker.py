@@ -13,17 +13,17 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import penstock_broker.api  # noqa: F401 (registers the APIs)
 from penstock_broker.api.context import Services
+from penstock_broker.api.broker_configs import BrokerConfigs
 from penstock_broker.api.fetch_sessions import FetchSessions
 from penstock_broker.api.metadata import MetadataCache
 from penstock_broker.api.registry import Api, api_table
 from penstock_broker.api.topics import TopicAdmin
 from penstock_broker.clock import Clock, SystemClock, Timers
 from penstock_broker.cluster.metadata_store import LocalMetadataStore, MetadataError
-from penstock_broker.config import BrokerConfig
+from penstock_broker.config import BrokerConfig, ConfigError
 from penstock_broker.config.table import split_address
 from penstock_broker.errors import KafkaError
 from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
@@ -35,16 +35,20 @@ from penstock_broker.metrics import Metrics
 from penstock_broker.quotas.client_quotas import ClientQuotas
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.security.acl_store import AclStore
+from penstock_broker.security.principals import parse_super_users
+from penstock_broker.security.scram_store import ScramStore
 from penstock_broker.server.background import BackgroundJobs
 from penstock_broker.server.dispatch import Dispatcher
 from penstock_broker.server.health import Phase
 from penstock_broker.server.holders import port_holder
 from penstock_broker.server.limits import ConnectionLimits
-from penstock_broker.server.listener import Listener
+from penstock_broker.server.listeners import CannotListenError, Listeners
 from penstock_broker.server.log_jobs import LogJobs
 from penstock_broker.server.observation import Observation, StopWantedError
 from penstock_broker.server.purgatory import DelayedOperations
 from penstock_broker.server.timers import LoopTimers
+from penstock_broker.server.tls import TlsError
 
 _logger = logging.getLogger(__name__)
 
@@ -77,7 +81,6 @@ class Broker:
         self._timers = make_timers(self._loop, self._clock)
         self._jobs = BackgroundJobs(self._loop, self._clock, self._timers)
         self._producer_ids = iter(range(0))
-        self._advertised = ("127.0.0.1", 0)
         self.metrics = Metrics()
         self.logs = LogManager(data_dir, self._clock, self._files, self.metrics)
         self.logs.run_in_background = lambda job: self._loop.call_soon_threadsafe(
@@ -104,9 +107,15 @@ class Broker:
         await self._observe()
         try:
             self._assemble()
+            dispatcher = self._make_dispatcher(self.services, api_table())
+            self.listeners.prepare(host, port, dispatcher, self.scram)
             # In a thread: recovery may take minutes, and probes ask meanwhile how far it is.
             await self._loop.run_in_executor(None, self.replicas.start, self.observation.loaded)
             self.groups.load(self.offsets.replay())
+        except (ConfigError, TlsError) as error:
+            self.logs.abandon()
+            await self.observation.close()
+            raise StartError(str(error)) from error
         except (MetadataError, OSError, KafkaError) as error:
             raise StartError(str(error)) from error
         except StopWantedError:
@@ -118,15 +127,15 @@ class Broker:
             self.replicas,
             self.groups,
             self.purgatory,
-            lambda: {"PLAINTEXT": len(self.listener)},
+            self.listeners.counts,
         )
         try:
-            bound = await self.listener.start(host, port)
-        except OSError as error:
+            bound = await self.listeners.start()
+        except CannotListenError as error:
             self.replicas.close()
             await self.observation.close()
-            raise StartError(_cannot_listen(f"{host}:{port}", port, error)) from error
-        self._advertised = advertised_address(self.config, bound)
+            address = f"{error.host}:{error.port}"
+            raise StartError(_cannot_listen(address, error.port, error.error)) from error
         self._start_jobs()
         self.observation.run()
         return bound
@@ -146,6 +155,8 @@ class Broker:
         self.metadata = LocalMetadataStore(
             self._data_dir / "metadata.json", self._files, clock, config.broker_id
         )
+        self.broker_configs = BrokerConfigs(config, self.metadata)
+        config = self.config = self.broker_configs.current
         self.replicas = ReplicaManager(config, self.metadata, self.logs)
         self.purgatory = DelayedOperations(self._timers)
         self.replicas.advance_listeners.append(self._advanced)
@@ -180,8 +191,10 @@ class Broker:
         self.quotas = ClientQuotas(
             clock, self.metadata, burst_seconds=config.quota_window_size_seconds
         )
+        self._make_doors()
         self.services = Services(
             config=config,
+            broker_configs=self.broker_configs,
             clock=clock,
             metadata=self.metadata,
             replicas=self.replicas,
@@ -199,12 +212,39 @@ class Broker:
             quotas=self.quotas,
             next_producer_id=self._next_producer_id,
             metrics=self.metrics,
-            address_of=lambda: self._advertised,
+            address_of=self.listeners.address_of,
+            scram=self.scram,
+            acls=self.acls,
         )
+
+    def _rights_changed(self) -> None:
+        self.services.generation += 1
+
+    def _make_doors(self) -> None:
+        """Who may come in, and what they may do."""
+        config = self.config
+        try:
+            self.scram = ScramStore(self.metadata, self._rights_changed)
+            self.acls = None
+            if config.authorizer_class_name:
+                self.acls = AclStore(
+                    self.metadata,
+                    self._rights_changed,
+                    super_users=parse_super_users(config.super_users),
+                    allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
+                )
+        except ValueError as error:
+            raise MetadataError(str(error)) from error
         limits = ConnectionLimits(config, self._loop.time, self.quotas)
-        self.listener = Listener(
-            config, self._make_dispatcher(self.services, api_table()), self._loop, limits
-        )
+        self.topics.has_descriptors = limits.has_descriptors
+        self.broker_configs.listeners += [
+            self._configs_changed,
+            self.replicas.use_config,
+            self.topics.use_config,
+            limits.use_config,
+            self.log_jobs.use_config,
+        ]
+        self.listeners = Listeners(config, self._loop, limits, self.metrics)
 
     def _create_offsets_topic(self) -> None:
         self.topics.create(
@@ -238,6 +278,9 @@ class Broker:
         self.metadata_cache.forget(topic)
         self.purgatory.wake_soon((topic, partition))
 
+    def _configs_changed(self, config: BrokerConfig) -> None:
+        self.config = self.services.config = config
+
     def _topic_deleted(self, name: str) -> None:
         self.metadata_cache.forget(name)
         try:
@@ -255,6 +298,8 @@ class Broker:
         ):
             self._jobs.every(every_ms, job)
         self.log_jobs.start(self._jobs)
+        if self.listeners.has_files:
+            self._jobs.every(config.credentials_check_interval_ms, self.listeners.refresh)
 
     def _expire_offsets(self) -> None:
         self.groups.expire()
@@ -267,11 +312,11 @@ class Broker:
     async def stop(self) -> None:
         """Stop in order; what was acknowledged is on its way to the disk when this returns."""
         self.observation.health.phase = Phase.STOPPING
-        self.listener.stop_accepting()
+        self.listeners.stop_accepting()
         await self._jobs.stop()
         self.purgatory.complete_all()
         await asyncio.sleep(0)
-        self.listener.close_all()
+        self.listeners.close_all()
         await asyncio.sleep(0)
         self.log_jobs.stop()
         self.replicas.close()
@@ -279,8 +324,8 @@ class Broker:
 
     async def abandon(self) -> None:
         """Stop as a killed process does: nobody is answered, nothing is synced or written down."""
-        self.listener.stop_accepting()
-        self.listener.abort_all()
+        self.listeners.stop_accepting()
+        self.listeners.abort_all()
         await self._jobs.stop()
         self.log_jobs.stop()
         self.logs.abandon()
@@ -294,14 +339,3 @@ def _cannot_listen(address: str, port: int, error: OSError) -> str:
     holder = port_holder(port)
     who = f"{holder} has it" if holder else f"`lsof -i :{port}` says who has it"
     return f"cannot listen on {address}: {reason}; {who} (port 0 takes a free one)"
-
-
-def advertised_address(config: BrokerConfig, bound: tuple[str, int]) -> tuple[str, int]:
-    """What clients are told to connect to: the setting, or what the listener is bound to."""
-    for listener in config.advertised_listeners.split(","):
-        if listener.strip():
-            address = urlsplit(listener.strip())
-            if address.hostname and address.port:
-                return address.hostname, address.port
-    host, port = bound
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port

@@ -25,6 +25,8 @@ from typing import Protocol, cast
 from penstock_broker.api.produce_repeat import Repeats
 from penstock_broker.log.slice import FileSlice, LogSlice
 from penstock_broker.quotas.client_quotas import ClientQuota
+from penstock_broker.security.session import Session
+from penstock_broker.server.pace import Pace
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.framing import CAPACITY, FrameReader
 
@@ -100,6 +102,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
+        self.dispatch: Callable[[memoryview, Connection], None] = host.dispatch
+        """Where requests go: elsewhere until the client is authenticated."""
         self._loop = loop
         self._frames = FrameReader(host.frame_bytes_max)
         self._pending: deque[Pending] = deque()
@@ -124,6 +128,9 @@ class Connection(asyncio.BufferedProtocol):
         self.client_id: str | None = None
         self.repeats: Repeats | None = None
         """Set to None when the client becomes somebody else."""
+        self.pace = Pace()
+        self.session = Session("", "", "")
+        self.when_closed: Callable[[], None] | None = None
         self.user = "ANONYMOUS"
         self.quota: ClientQuota | None = None
         self.quota_generation = -1
@@ -140,6 +147,10 @@ class Connection(asyncio.BufferedProtocol):
             self.is_closed = True
             self._transport.abort()
             return
+        self._open(transport)
+
+    def _open(self, transport: asyncio.BaseTransport) -> None:
+        """The connection has been admitted: begin with it."""
         own = transport.get_extra_info("socket")
         try:
             self._socket = socket.socket(
@@ -149,6 +160,17 @@ class Connection(asyncio.BufferedProtocol):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError as error:
             self.abort(f"cannot serve it: {error}")
+
+    def become(self, principal: str) -> None:
+        """The client has proven to be ``principal``: forget what was decided about it before."""
+        self.session.principal = principal
+        self.user = principal.partition(":")[2]
+        self.quota_generation = -1
+        self.repeats = None
+
+    def limit_frames(self, frame_bytes_max: int) -> None:
+        """The largest frame from now on."""
+        self._frames.frame_bytes_max = frame_bytes_max
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.get_buffer(sizehint)
@@ -185,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
                 if frame is None:
                     break
                 is_new = True
-                self._host.dispatch(frame, self)
+                self.dispatch(frame, self)
             if not self.is_closed:
                 frames.release()
                 if frames.buffered or self._reserved:
@@ -434,6 +456,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport = None
         if not self.is_closed:
             self.is_closed = True
+            if self.when_closed is not None:
+                self.when_closed()
             self._host.forget(self)
             if self._reserved or self._is_waiting:
                 self._host.release(self)

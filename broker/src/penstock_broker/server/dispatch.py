@@ -31,6 +31,7 @@ from penstock_broker.api.produce_repeat import Repeats
 from penstock_broker.api.registry import Api, Quick
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.slice import LogSlice
+from penstock_broker.security.session import Session
 from penstock_broker.server.connection import Connection
 from penstock_broker.server.long_works import LongWorks
 from penstock_broker.server.repeats import RepeatDispatcher
@@ -103,6 +104,14 @@ class RequestExchange:
     @repeats.setter
     def repeats(self, repeats: Repeats | None) -> None:
         self.connection.repeats = repeats
+
+    @property
+    def session(self) -> Session:
+        return self.connection.session
+
+    @property
+    def principal(self) -> str:
+        return self.connection.session.principal
 
     @property
     def is_closed(self) -> bool:

@@ -1,75 +1,101 @@
-"""The listening socket, and the bounds that hold over all connections."""
+"""One listening socket: accepts connections of one protocol, and knows what they are told."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
+import ssl
+from collections.abc import Callable
 
-from penstock_broker.config import BrokerConfig
+from penstock_broker.config import ListenerConfig
+from penstock_broker.security.principals import (
+    CertificateError,
+    parse_mapping_rules,
+    subject_of,
+    user,
+)
+from penstock_broker.security.session import Session
 from penstock_broker.server.connection import Connection
 from penstock_broker.server.dispatch import Dispatcher
 from penstock_broker.server.limits import ConnectionLimits
-
-_logger = logging.getLogger(__name__)
+from penstock_broker.server.sasl_gate import SaslGate
+from penstock_broker.server.tls import TlsContext
+from penstock_broker.server.tls_connection import TlsConnection
 
 BACKLOG = 1_024
-REAP_SECONDS = 1.0
-LINES_A_SECOND = 20
-"""About connections, in the log: hostile ones come by the thousand."""
+
+Say = Callable[..., None]
 
 
 class Listener:
-    """Accepts connections, counts them, and ends those that have been silent too long."""
+    """What connections ask of their server (``connection.Host``), for one listener."""
 
     def __init__(
         self,
-        config: BrokerConfig,
+        config: ListenerConfig,
         dispatcher: Dispatcher,
         loop: asyncio.AbstractEventLoop,
         limits: ConnectionLimits,
+        say: Say,
+        *,
+        gate: SaslGate | None,
+        tls: TlsContext | None,
+        count: Callable[[str, str], None],
     ) -> None:
-        self.frame_bytes_max = config.socket_request_max_bytes
+        """``gate``: SASL stands before the requests. ``tls``: it speaks TLS. ``count`` is told the
+        mechanism ("SSL") and the result of each handshake."""
+        self.config = config
+        self.frame_bytes_max = config.settings.socket_request_max_bytes
+        self.handshake_seconds_max = config.settings.authentication_timeout_ms / 1000.0
         self.dispatch = dispatcher.dispatch
         self.dispatch_repeats = dispatcher.dispatch_repeats
         self.rest = dispatcher.rest
-        self.limits = limits
-        self.admit = limits.admit
-        self.forget = limits.forget
         self.reserve = limits.reserve
         self.release = limits.release
-        self._config = config
+        self.say = say
+        self.tls = tls
+        self.address = ("", 0)
+        """Where it is bound."""
+        self._limits = limits
+        self._gate = gate
+        self._count = count
+        self._user_of = parse_mapping_rules(config.settings.ssl_principal_mapping_rules)
         self._loop = loop
+        self._connections = 0
         self._server: asyncio.Server | None = None
-        self._reaper: asyncio.TimerHandle | None = None
-        self._second = 0
-        self._lines = 0
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
+    def __len__(self) -> int:
+        return self._connections
+
+    async def start(self) -> tuple[str, int]:
         """Listen; the address that was bound. OSError when it is taken."""
+        make = Connection if self.tls is None else TlsConnection
         self._server = await self._loop.create_server(
-            lambda: Connection(self, self._loop), host, port, backlog=BACKLOG, start_serving=False
+            lambda: make(self, self._loop),
+            self.config.host or None,
+            self.config.port,
+            backlog=BACKLOG,
+            start_serving=False,
         )
-        bound = self._server.sockets[0]
         for listening in self._server.sockets:
             self._set_buffers(listening)
         await self._server.start_serving()
-        self._reaper = self._loop.call_later(REAP_SECONDS, self._reap)
-        name = bound.getsockname()
-        return str(name[0]), int(name[1])
+        name = self._server.sockets[0].getsockname()
+        self.address = str(name[0]), int(name[1])
+        return self.address
 
     def _set_buffers(self, listening: socket.socket) -> None:
         """Accepted sockets inherit these; unset, the kernel grows buffers by itself."""
-        given = self._config.given
+        settings = self.config.settings
         for name, option, size in (
             (
                 "socket.receive.buffer.bytes",
                 socket.SO_RCVBUF,
-                self._config.socket_receive_buffer_bytes,
+                settings.socket_receive_buffer_bytes,
             ),
-            ("socket.send.buffer.bytes", socket.SO_SNDBUF, self._config.socket_send_buffer_bytes),
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF, settings.socket_send_buffer_bytes),
         ):
-            if name in given and size > 0:
+            if name in settings.given and size > 0:
                 listening.setsockopt(socket.SOL_SOCKET, option, size)
 
     def stop_accepting(self) -> None:
@@ -77,39 +103,49 @@ class Listener:
         if self._server is not None:
             self._server.close()
             self._server = None
-        if self._reaper is not None:
-            self._reaper.cancel()
-            self._reaper = None
 
-    def abort_all(self) -> None:
-        """End every connection without another word."""
-        for connection in self.limits.all():
-            connection.abort(None)
+    # -- what connections ask (connection.Host, tls_connection.TlsHost) --------------------------
 
-    def close_all(self) -> None:
-        """End every connection, after a last try to send what is ready."""
-        for connection in self.limits.all():
-            connection.flush()
-            connection.close()
+    def admit(self, connection: Connection) -> str | None:
+        """Count a new connection; a reason if there is no room for it."""
+        config = self.config
+        connection.session = Session(config.name, config.protocol.value, connection.client_host)
+        refusal = self._limits.admit(connection)
+        if refusal is None:
+            self._connections += 1
+            if self._gate is not None:
+                self._gate.begin(connection)
+        return refusal
 
-    # -- what connections ask (connection.Host) -----------------------------------------------
+    def forget(self, connection: Connection) -> None:
+        """The connection has ended."""
+        self._connections -= 1
+        self._limits.forget(connection)
 
-    def say(self, message: str, *arguments: object) -> None:
-        """Log what became of a connection; beyond a few lines a second only how many there were."""
-        second = int(self._loop.time())
-        if second != self._second:
-            if self._lines > LINES_A_SECOND:
-                _logger.info("%d more lines about connections", self._lines - LINES_A_SECOND)
-            self._second, self._lines = second, 0
-        self._lines += 1
-        if self._lines <= LINES_A_SECOND:
-            _logger.info(message, *arguments)
+    def tls_context(self) -> ssl.SSLContext:
+        """The context for a new connection."""
+        if self.tls is None:
+            raise RuntimeError("no TLS on this listener")
+        return self.tls.current
 
-    def __len__(self) -> int:
-        return len(self.limits)
+    def secured(self, connection: Connection, certificate: bytes | None) -> str | None:
+        """Hands are shaken: without SASL, the client is who its certificate says."""
+        if self._gate is not None or certificate is None:
+            return None
+        try:
+            connection.become(user(self._user_of(subject_of(certificate))))
+        except CertificateError as error:
+            self._count("SSL", "failure")
+            return str(error)
+        self._count("SSL", "success")
+        return None
 
-    # -- silence ------------------------------------------------------------------------------
-
-    def _reap(self) -> None:
-        self.limits.reap()
-        self._reaper = self._loop.call_later(REAP_SECONDS, self._reap)
+    def insecure(self, connection: Connection, reason: str) -> None:
+        """A TLS handshake failed."""
+        self._count("SSL", "failure")
+        self.say(
+            "TLS handshake of %s on %s failed: %s",
+            connection.client_host,
+            self.config.name,
+            reason,
+        )

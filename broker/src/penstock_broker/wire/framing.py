@@ -34,7 +34,7 @@ class FrameReader:
     """One growing buffer and the frames in it."""
 
     def __init__(self, frame_bytes_max: int, capacity: int = CAPACITY) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._capacity = capacity
         self._view = memoryview(bytearray(min(FIRST_CAPACITY, capacity)))
         self._kept = 0  # start of the frame that is out, else of what is unread
@@ -91,8 +91,8 @@ class FrameReader:
                 self._reset()
             return None
         (size,) = _SIZE.unpack_from(self._view, start)
-        if not 0 <= size <= self._frame_bytes_max:
-            raise DecodeError(f"frame of {size} bytes (at most {self._frame_bytes_max})")
+        if not 0 <= size <= self.frame_bytes_max:
+            raise DecodeError(f"frame of {size} bytes (at most {self.frame_bytes_max})")
         end = start + 4 + size
         if end > self._written:
             return None
@@ -103,6 +103,11 @@ class FrameReader:
         """What :meth:`next_frame` has not given out: the buffer (its ``obj`` is a bytearray), and
         where it begins and ends. For those who know what to expect; see :meth:`advance`."""
         return self._view, self._read, self._written
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last bytes took all the room there was, so that more may be waiting."""
+        return self._written == len(self._view)
 
     def advance(self, position: int) -> None:
         """What is unread begins at ``position``: whole frames before it have been dealt with."""
@@ -120,13 +125,19 @@ class FrameReader:
             return 4
         (size,) = _SIZE.unpack_from(self._view, self._read)
         size = int(size) + 4
-        if not 4 <= size <= self._frame_bytes_max + 4:
+        if not 4 <= size <= self.frame_bytes_max + 4:
             return 4  # next_frame refuses it
         return min(size, max(GROW_AT_ONCE_MAX, 2 * (self._written - self._read)))
 
     def _make_room(self, wanted: int) -> None:
         unread = self._written - self._read
-        if self._kept == self._read and self._read and max(wanted, unread + 1) <= len(self._view):
+        is_busy = len(self._view) < self._capacity and self._written == len(self._view)
+        if (
+            self._kept == self._read
+            and self._read
+            and max(wanted, unread + 1) <= len(self._view)
+            and not is_busy
+        ):
             self._view[:unread] = self._view[self._read : self._written]
         else:
             grown = memoryview(bytearray(max(wanted, 2 * unread, self._capacity)))

@@ -1,0 +1,53 @@
+"""The rules that the cluster keeps: made and deleted by admin requests, in force at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.security.acls import AclBinding, from_section, to_section
+from penstock_broker.security.authorizer import Authorizer
+
+SECTION = "acls"
+RULES_MAX = 100_000
+
+
+class AclStore:
+    """The section ``acls`` and the authorizer that goes by it."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        on_change: Callable[[], None],
+        *,
+        super_users: Iterable[str] = (),
+        allow_everyone_if_no_acl_found: bool = False,
+    ) -> None:
+        """ValueError when the section cannot be read: better no broker than an open one."""
+        self._metadata = metadata
+        self._on_change = on_change
+        self.authorizer = Authorizer(
+            from_section(metadata.section(SECTION)),
+            super_users=super_users,
+            allow_everyone_if_no_acl_found=allow_everyone_if_no_acl_found,
+        )
+
+    def is_full(self, adding: int) -> bool:
+        """Whether there is no room for so many more rules."""
+        return len(self.authorizer.rules) + adding > RULES_MAX
+
+    def add(self, rules: Iterable[AclBinding]) -> None:
+        """Make rules; those that exist stay. OSError: nothing changed."""
+        self._put({**dict.fromkeys(self.authorizer.rules), **dict.fromkeys(rules)})
+
+    def remove(self, rules: Iterable[AclBinding]) -> None:
+        """Delete rules. OSError: nothing changed."""
+        gone = set(rules)
+        self._put(dict.fromkeys(rule for rule in self.authorizer.rules if rule not in gone))
+
+    def _put(self, rules: dict[AclBinding, None]) -> None:
+        if tuple(rules) == self.authorizer.rules:
+            return
+        self._metadata.put_section(SECTION, to_section(rules))
+        self.authorizer.replace(rules)
+        self._on_change()

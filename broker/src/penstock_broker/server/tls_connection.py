@@ -1,0 +1,222 @@
+"""A connection that speaks TLS.
+
+It is accepted and counted like any other, and only then shakes hands, so that half-open ones are
+within the bounds; the certificate is the one that is valid at that moment. Records cannot go from
+the file to the socket by themselves here: slices are read in pieces, encrypted and written through
+asyncio's transport, as fast as that takes them. A piece that is not in the page cache is read in a
+thread, and the loop goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from typing import Protocol, cast
+
+from penstock_broker.log.slice import FileSlice
+from penstock_broker.server.connection import Connection, Host
+
+PIECE_BYTES = 128 << 10
+"""What is read, encrypted and written at a time."""
+TURN_BYTES = 1 << 20
+"""Bytes written before other connections get their turn: a millisecond of encryption."""
+
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+
+
+class TlsHost(Host, Protocol):
+    """What a TLS connection needs from its listener, besides what all need."""
+
+    handshake_seconds_max: float
+
+    def tls_context(self) -> ssl.SSLContext:
+        """The context for a new connection."""
+        ...
+
+    def secured(self, connection: Connection, certificate: bytes | None) -> str | None:
+        """Hands are shaken; the client showed this certificate (DER). A reason to refuse it."""
+        ...
+
+    def insecure(self, connection: Connection, reason: str) -> None:
+        """The handshake failed."""
+        ...
+
+
+class TlsConnection(Connection):
+    """Between being accepted and the end of the handshake it only collects what comes."""
+
+    def __init__(self, host: TlsHost, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(host, loop)
+        self._tls_host = host
+        self._plain: asyncio.Transport | None = None
+        self._handshake: asyncio.Task[None] | None = None
+        self._is_secure = False
+        self._is_reading_file = False
+
+    # -- the handshake -------------------------------------------------------------------------
+
+    def _open(self, transport: asyncio.BaseTransport) -> None:
+        self._plain = cast(asyncio.Transport, transport)
+        self._plain.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._plain.pause_reading()  # the first bytes are the handshake's
+        if not self._paused:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._handshake is None and self._plain is not None:
+            self._handshake = self._loop.create_task(self._shake_hands(self._plain))
+
+    def _maybe_resume(self) -> None:
+        if self._handshake is None and not self.is_closed and self._muted is None:
+            self._paused = False
+            self._begin()
+        elif self._is_secure:
+            super()._maybe_resume()
+
+    async def _shake_hands(self, plain: asyncio.Transport) -> None:
+        host = self._tls_host
+        try:
+            transport = await self._loop.start_tls(
+                plain,
+                self,
+                host.tls_context(),
+                server_side=True,
+                ssl_handshake_timeout=host.handshake_seconds_max,
+            )
+        except OSError as error:
+            host.insecure(self, _reason(error))
+            self.close()
+            return
+        if transport is None or self.is_closed or plain.is_closing():
+            plain.abort()
+            self.close()
+            return
+        self._transport = transport
+        tls = cast(ssl.SSLObject, transport.get_extra_info("ssl_object"))
+        refusal = host.secured(self, tls.getpeercert(binary_form=True))
+        if refusal is not None:
+            self.abort(refusal)
+            return
+        self._is_secure = True
+        self.active_at = self._loop.time()
+        if self._paused:
+            transport.pause_reading()
+            self._maybe_resume()
+        else:
+            self._work()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._is_secure:
+            super().buffer_updated(nbytes)
+        else:  # with the last of the handshake, before we are told of its end
+            self._frames.buffer_updated(nbytes)
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write until the transport has enough, or it is others' turn."""
+        if self._blocked or self._is_reading_file or not self._out or not self._is_secure:
+            return
+        written = 0
+        try:
+            while self._out and not (self._blocked or self._is_reading_file):
+                piece = self._next_piece()
+                if self._transport is None:
+                    return
+                if piece:
+                    self._transport.write(piece)
+                written += len(piece)
+                if written >= TURN_BYTES and not self._blocked:
+                    self._is_reading_file = True  # nothing more until then
+                    self._loop.call_soon(self._go_on)
+        except OSError as error:
+            self.abort(f"cannot send: {error}")
+            return
+        self._maybe_resume()
+
+    def _go_on(self) -> None:
+        self._is_reading_file = False
+        self.flush()
+
+    def _next_piece(self) -> bytes:
+        """The next bytes to write, small answers together; nothing while a file is being read."""
+        out = self._out
+        chunks: list[bytes | bytearray] = []
+        size = 0
+        while out and size < PIECE_BYTES:
+            head = out[0]
+            if type(head) is FileSlice:
+                data = self._read_now(head, PIECE_BYTES)
+                if data is None:
+                    break
+                self._advance_file(head, len(data))
+            else:
+                data = cast(bytes, out.popleft())
+                self._out_bytes -= len(data)
+            chunks.append(data)
+            size += len(data)
+        return b"".join(chunks)
+
+    def _read_now(self, piece: FileSlice, most: int) -> bytes | bytearray | None:
+        """What of a slice is in memory; None when a thread has to read it first. OSError."""
+        size = min(piece.size, most)
+        if piece.file.fd < 0:
+            return _whole(piece.file.read(piece.position, size), piece)
+        if _NOWAIT is not None:
+            buffer = bytearray(size)
+            try:
+                count = os.preadv(piece.file.fd, [buffer], piece.position, _NOWAIT)
+            except OSError:  # not in the cache, or not known to this file system
+                count = 0
+            if count:
+                return buffer if count == size else buffer[:count]
+        self._is_reading_file = True
+        reading = self._loop.run_in_executor(None, piece.file.read, piece.position, size)
+        reading.add_done_callback(lambda done: self._has_read(piece, done))
+        return None
+
+    def _has_read(self, piece: FileSlice, done: asyncio.Future[bytes]) -> None:
+        self._is_reading_file = False
+        if done.cancelled() or self.is_closed or self._transport is None:
+            return
+        try:
+            data = _whole(done.result(), piece)
+        except OSError as error:
+            self.abort(f"cannot send: {error}")
+            return
+        self._advance_file(piece, len(data))
+        self._transport.write(data)
+        self.flush()
+
+    def _advance_file(self, piece: FileSlice, count: int) -> None:
+        self._out.popleft()
+        if count < piece.size:
+            self._out.appendleft(piece.after(count))
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+        self._blocked_since = self._loop.time()
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        self.active_at = self._loop.time()
+        self.flush()
+
+    @property
+    def unsent_bytes(self) -> int:
+        buffered = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return super().unsent_bytes + buffered
+
+
+def _whole(data: bytes, piece: FileSlice) -> bytes:
+    if not data:
+        raise OSError(f"{piece} ended before its {piece.size} bytes")
+    return data
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return str(error.reason or error)
+    return str(error) or type(error).__name__
