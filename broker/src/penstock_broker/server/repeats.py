@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 
 from penstock_broker.api.context import CloseConnectionError
 from penstock_broker.server.connection import Connection
+from penstock_broker.server.pace import NAP_SECONDS
 from penstock_broker.server.request_metrics import RequestClock, RequestMetrics
 from penstock_broker.server.throttling import Throttling
 from penstock_broker.wire.framing import FrameReader
@@ -51,4 +53,6 @@ class RepeatDispatcher:
         self._clock.add(repeats.handled)
         if answers:
             connection.send((answers,))
+        if not frames.is_full and connection.pace.wants_nap(repeats.handled, perf_counter()):
+            connection.mute(NAP_SECONDS)
         return True
