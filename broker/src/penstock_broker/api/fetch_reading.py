@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from penstock_broker.api.context import Exchange, Services
 from penstock_broker.api.fetch_sessions import FetchSession, SessionPartition, TopicKey
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.log.slice import EMPTY_SLICE
+from penstock_broker.log.slice import EMPTY_SLICE, LogSlice
 from penstock_broker.replication.partition import Partition
 from penstock_broker.wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -133,21 +134,28 @@ class Reading:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         offset, max_bytes = wanted.fetch_offset, wanted.partition_max_bytes
         left = self._left
-        found = partition.fetch(offset, left if left < max_bytes else max_bytes, self.size == 0)
+        committed = self._committed
+        found = partition.fetch(
+            offset,
+            left if left < max_bytes else max_bytes,
+            self.size == 0,
+            committed=committed,
+        )
         high_watermark = partition.high_watermark
+        stable_offset = partition.last_stable_offset
         size = found.size
         if size:
             self.size += size
             self._left = left - size if left > size else 0
-        elif offset < (partition.last_stable_offset if self._committed else high_watermark):
+        elif offset < (stable_offset if committed else high_watermark):
             self._urgent = True
         self._read_from.append((partition, size))
         return PartitionData(
             partition_index=wanted.partition,
             high_watermark=high_watermark,
-            last_stable_offset=partition.last_stable_offset,
+            last_stable_offset=stable_offset,
             log_start_offset=partition.log_start_offset,
-            aborted_transactions=[] if self._committed else None,
+            aborted_transactions=_aborted(partition, offset, found) if committed else None,
             records=found,
         )
 
@@ -176,6 +184,13 @@ class Reading:
                 node_id=partition.leader_id, host=host, port=port
             )
         return data
+
+
+def _aborted(partition: Partition, offset: int, found: LogSlice) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
+        for entry in partition.aborted_transactions(offset, found)
+    ]
 
 
 class IncrementalReading(Reading):

@@ -1,7 +1,9 @@
 """ListOffsets (2), versions 1-9: the ends of a log, and the first record at or after a time.
 
 Behaviour:
-* -1: the high watermark; -2: the log's start; -3 (v7): the record with the largest timestamp.
+* -1: the high watermark, with read_committed (v2) the last stable offset; -2: the log's start;
+  -3 (v7): the record with the largest timestamp. A record at or past the end that the isolation
+  level allows is no answer.
 * Nothing is in tiered storage, so that -4 (v8), the first offset on this disk, is the log's start,
   and -5 (v9), the last offset in tiered storage, is answered -1.
 * Else the first record, in offset order, whose timestamp is at or after the one given, looked up
@@ -36,6 +38,7 @@ from penstock_broker.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+READ_COMMITTED = 1
 _OLDEST = {7: MAX_TIMESTAMP, 8: EARLIEST_LOCAL_TIMESTAMP, 9: LATEST_TIERED_TIMESTAMP}
 """The lowest special time by version; below 7 it is EARLIEST_TIMESTAMP."""
 
@@ -57,6 +60,7 @@ def list_offsets(services: Services, exchange: Exchange, request: ListOffsetsReq
     named = Counter(
         (topic.name, p.partition_index) for topic in request.topics for p in topic.partitions
     )
+    committed = request.isolation_level == READ_COMMITTED
     response = ListOffsetsResponse(topics=[])
     for topic in request.topics:
         results = []
@@ -64,7 +68,9 @@ def list_offsets(services: Services, exchange: Exchange, request: ListOffsetsReq
             try:
                 if named[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                results.append(_look_up(services, topic.name, wanted, exchange.api_version))
+                results.append(
+                    _look_up(services, topic.name, wanted, exchange.api_version, committed)
+                )
             except KafkaError as error:
                 results.append(_failed(wanted.partition_index, error.code))
             yield
@@ -73,7 +79,7 @@ def list_offsets(services: Services, exchange: Exchange, request: ListOffsetsReq
 
 
 def _look_up(
-    services: Services, topic: str, wanted: ListOffsetsPartition, version: int
+    services: Services, topic: str, wanted: ListOffsetsPartition, version: int, committed: bool
 ) -> ListOffsetsPartitionResponse:
     partition = services.replicas.partition(topic, wanted.partition_index)
     partition.check_leader_epoch(wanted.current_leader_epoch)
@@ -83,7 +89,7 @@ def _look_up(
     if wanted.timestamp == LATEST_TIMESTAMP:
         return ListOffsetsPartitionResponse(
             partition_index=index,
-            offset=partition.last_stable_offset,
+            offset=partition.end_offset(committed=committed),
             leader_epoch=partition.leader_epoch,
         )
     if wanted.timestamp in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
@@ -94,9 +100,9 @@ def _look_up(
     if wanted.timestamp == LATEST_TIERED_TIMESTAMP:
         found = None
     elif wanted.timestamp == MAX_TIMESTAMP:
-        found = partition.max_timestamp_offset()
+        found = partition.max_timestamp_offset(committed=committed)
     else:
-        found = partition.offset_for_timestamp(wanted.timestamp)
+        found = partition.offset_for_timestamp(wanted.timestamp, committed=committed)
     if found is None:
         return ListOffsetsPartitionResponse(partition_index=index)
     return ListOffsetsPartitionResponse(

@@ -10,8 +10,13 @@ from penstock_broker.log.aborted_transactions import rebuild
 from penstock_broker.log.index_file import IndexDamagedError
 from penstock_broker.log.open_transactions import AbortedTransaction
 from penstock_broker.log.segment import Segment
+from penstock_broker.log.slice import LogSlice
 
 _log = logging.getLogger(__name__)
+
+ABORTED_FEW = 16
+"""So many may be sent although they do not concern what is sent with them."""
+END = 2**63 - 1
 
 
 def aborted_transactions(
@@ -44,6 +49,24 @@ def _collect(
         if is_complete:
             break
     return found
+
+
+def end_of_slice(segments: Sequence[Segment], found: LogSlice) -> int:
+    """An offset above all that lies in a slice, near its end."""
+    first = bisect_right(segments, found.base_offset, key=_base_offset) - 1
+    number = min(max(0, first) + len(found.parts) - 1, len(segments) - 1)
+    segment, last = segments[number], found.parts[-1]
+    try:
+        relative = segment.offset_index.first_at_or_behind(last.position + last.size)
+    except IndexDamagedError:  # its owner makes it again when it looks something up
+        relative = None
+    if relative is not None:
+        return segment.base_offset + relative
+    return segments[number + 1].base_offset if number + 1 < len(segments) else END
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
 
 
 def _first_offset(transaction: AbortedTransaction) -> int:

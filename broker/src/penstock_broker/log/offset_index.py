@@ -24,3 +24,15 @@ class OffsetIndex(IndexFile):
 
     def __init__(self, files: Files, path: Path) -> None:
         super().__init__(files, path, "I")
+
+    def first_at_or_behind(self, position: int) -> int | None:
+        """The relative offset of the first entry whose position is not below ``position``; None
+        where all are. IndexDamagedError."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        return self.entry(low)[0] if low < len(self) else None

@@ -1,9 +1,9 @@
 """A partition as its leader has it: the log, and how much of it may be seen.
 
 One broker on its own is its only replica, so the high watermark is the end of the log as soon as
-an append returns, and the last stable offset is the high watermark while there are no
-transactions. Both are still properties here and not of the log, because followers and
-transactions will hold them back.
+an append returns (or reaches the disk, where a topic asks for that), and the last stable offset
+follows from it and from the transactions that are open. Both are properties here, because
+followers will hold them back.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ from collections.abc import Callable, Sequence
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.append_result import AppendResult
+from penstock_broker.log.isolation import ABORTED_FEW, end_of_slice
 from penstock_broker.log.log import Log
 from penstock_broker.log.lookup import TimestampOffset
+from penstock_broker.log.markers import Marker, build_marker
+from penstock_broker.log.open_transactions import AbortedTransaction
 from penstock_broker.log.slice import LogSlice
 from penstock_broker.metrics import TopicMetrics
-from penstock_broker.wire.records import validate_batches
+from penstock_broker.wire.records import RecordBatch, validate_batches
+
+ALL_THAT_WAITED = 1 << 62
+"""More bytes than anybody waits for: a marker lets readers see what came long before it."""
 
 
 class Partition:
@@ -110,11 +116,15 @@ class Partition:
         """Bytes in its log."""
         return self.log.size_bytes
 
-    def append(self, records: memoryview | None, *, acks_all: bool = False) -> AppendResult:
+    def append(
+        self, records: memoryview | None, *, acks_all: bool = False, is_verified: bool = False
+    ) -> AppendResult:
         """Check and append a batch, patched in place: ``records`` is a writable view.
 
-        KafkaError: those of ``wire.records.validate_batches`` and :meth:`Log.append`, and
-        NOT_ENOUGH_REPLICAS where ``acks_all`` and fewer than min.insync.replicas are there.
+        ``is_verified``: this partition is known to be part of the batch's transaction, if it has
+        one; see :meth:`has_open_transaction`. KafkaError: those of
+        ``wire.records.validate_batches`` and :meth:`Log.append`, and NOT_ENOUGH_REPLICAS where
+        ``acks_all`` and fewer than min.insync.replicas are there.
         """
         log = self.log
         config = log.config
@@ -126,21 +136,50 @@ class Partition:
                 f"{self.topic}-{self.index}",
             )
         batches = validate_batches(records, max_message_bytes=config.max_message_bytes)
-        result = log.append(batches, self.leader_epoch)
+        result = log.append(batches, self.leader_epoch, is_verified=is_verified)
         if not result.duplicate:
             size = len(records) if records is not None else 0
             self.appended(size, result.last_offset - result.base_offset + 1)
         return result
 
-    def appended(self, size: int, records: int) -> None:
-        """Count what has been appended, and tell those who wait for it."""
+    def append_offsets(self, records: bytearray) -> AppendResult:
+        """Append a batch of committed offsets that count when a transaction commits.
+
+        Its producer has this partition in its transaction. KafkaError as
+        :meth:`Log.append_for_coordinator`.
+        """
+        batch = RecordBatch(memoryview(records))
+        result = self.log.append_for_coordinator(batch, self.leader_epoch)
+        self.appended(len(records), batch.records_count)
+        return result
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, marker: Marker, now_ms: int
+    ) -> AppendResult:
+        """End the transaction of a producer here; KafkaError as
+        :meth:`Log.append_for_coordinator`. One that is not open ends without harm."""
+        data = build_marker(producer_id, producer_epoch, marker, now_ms)
+        batch = RecordBatch(memoryview(data))
+        result = self.log.append_for_coordinator(batch, self.leader_epoch, marker)
+        self.appended(len(data), 1, ALL_THAT_WAITED)
+        return result
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Whether a producer has written records here whose transaction is not decided yet."""
+        return producer_id in self.log.producers.transactions.begun
+
+    def appended(self, size: int, records: int, readable: int | None = None) -> None:
+        """Count what has been appended, and tell those who wait for it: ``readable`` bytes more
+        than before, where that is not ``size``."""
         self.counters.bytes_in += size
         self.counters.messages_in += records
+        if readable is None:
+            readable = size
         if self.log.holds_back:
-            self._held_bytes += size
+            self._held_bytes += readable
             return
         for listener in self.listeners:
-            listener(self, size)
+            listener(self, readable)
 
     def _on_disk(self) -> None:
         """More of the log has been synced: tell those who waited for that."""
@@ -149,13 +188,33 @@ class Partition:
             for listener in self.listeners:
                 listener(self, size)
 
-    def fetch(self, offset: int, max_bytes: int, min_one_batch: bool = True) -> LogSlice:
-        """Read for a consumer from ``offset``, up to the high watermark; see :meth:`Log.read`.
+    def end_offset(self, *, committed: bool) -> int:
+        """Where a consumer's view ends: at the high watermark, or (``committed``, the isolation
+        level read_committed) at the last stable offset."""
+        return self.log.last_stable_offset if committed else self.log.high_watermark
+
+    def fetch(
+        self, offset: int, max_bytes: int, min_one_batch: bool = True, *, committed: bool = False
+    ) -> LogSlice:
+        """Read for a consumer from ``offset``, up to its :meth:`end_offset`; see :meth:`Log.read`.
 
         KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
         log = self.log
-        return log.read(offset, max_bytes, log.high_watermark, min_one_batch=min_one_batch)
+        end = log.last_stable_offset if committed else log.high_watermark
+        return log.read(offset, max_bytes, end, min_one_batch=min_one_batch)
+
+    def aborted_transactions(self, offset: int, found: LogSlice) -> list[AbortedTransaction]:
+        """What a read_committed consumer has to leave out of what it ``found`` from ``offset`` on,
+        by first offset; there may be more than it needs. KafkaError: KAFKA_STORAGE_ERROR."""
+        log = self.log
+        if not found.size:
+            return []
+        aborted = log.aborted_transactions(offset, log.last_stable_offset)
+        if len(aborted) > ABORTED_FEW:
+            upper = end_of_slice(log.segments, found)
+            aborted = [entry for entry in aborted if entry.first_offset < upper]
+        return aborted
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Hold the epoch that a client believes in against ours (-1: it does not say)."""
@@ -165,16 +224,22 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+    def offset_for_timestamp(
+        self, timestamp: int, *, committed: bool = False
+    ) -> TimestampOffset | None:
         """The first record, in offset order, that is not older than ``timestamp`` (ms).
 
-        None where there is none below the last stable offset. KafkaError: KAFKA_STORAGE_ERROR.
+        None where there is none below :meth:`end_offset`. KafkaError: KAFKA_STORAGE_ERROR.
         """
-        return self.log.offset_for_timestamp(timestamp, self.last_stable_offset)
+        return self.log.offset_for_timestamp(timestamp, self.end_offset(committed=committed))
 
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp; None in an empty log."""
-        return self.log.max_timestamp()
+    def max_timestamp_offset(self, *, committed: bool = False) -> TimestampOffset | None:
+        """The first record with the largest timestamp; None in an empty log, and where it is not
+        below :meth:`end_offset`."""
+        found = self.log.max_timestamp()
+        if found is not None and found.offset >= self.end_offset(committed=committed):
+            return None
+        return found
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch that wrote ``offset``; at the end of the log the current one."""
