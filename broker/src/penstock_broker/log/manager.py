@@ -21,6 +21,7 @@ directory has vanished, ``"stray"`` one that was set aside, ``"offline"`` one th
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import uuid
@@ -46,6 +47,7 @@ from penstock_broker.log.group_flush import GroupFlush
 from penstock_broker.log.log import Log
 from penstock_broker.log.recovery import LogPlace
 from penstock_broker.log.retention import plan_retention
+from penstock_broker.log.scan import BadBatchError
 from penstock_broker.log.trash import Trash
 from penstock_broker.metrics import Metrics
 
@@ -262,14 +264,13 @@ class LogManager:
     def load(self, topic: str, partition: int, config: LogConfig) -> Log:
         """Open a log that :meth:`found` has listed, checking it unless the stop was clean.
 
-        OSError: it cannot be read; the report has it, the others can still be opened.
+        OSError: it cannot be read; the others can still be opened.
         """
+        clean = self.was_clean and (topic, partition) in self._known_points
         try:
-            clean = self.was_clean and (topic, partition) in self._known_points
             log = self._open(topic, partition, config, clean=clean)
-        except OSError as error:
-            self.report("offline", topic=topic, partition=partition, reason=str(error))
-            raise
+        except BadBatchError as damage:
+            raise OSError(errno.EIO, f"damaged below its recovery point: {damage}") from damage
         self._bytes_checked += log.recovered.bytes_checked
         self._note_cut(log)
         try:

@@ -105,9 +105,16 @@ class ReplicaManager:
             self.logs.report("missing", topic=topic.name, partition=index)
             return self.logs.create(topic.name, index, topic.topic_id, config, is_lost=True)
         except OSError as error:
-            _log.error("%s-%d is offline: %s", topic.name, index, error)
             self._offline[topic.name, index] = str(error)
+            self._report_offline(topic.name, index, error)
             return None
+
+    def _report_offline(self, name: str, index: int, error: OSError) -> None:
+        _log.error("%s-%d is offline: %s", name, index, error)
+        try:
+            self.logs.report("offline", topic=name, partition=index, reason=str(error))
+        except OSError as problem:
+            _log.error("the recovery report cannot be written: %s", problem)
 
     def _finish_deletions(self, found: dict[tuple[str, int], uuid.UUID | None]) -> None:
         deleting = self._metadata.deleting()
@@ -121,10 +128,13 @@ class ReplicaManager:
 
     def _clear_strays(self, strays: Mapping[tuple[str, int], uuid.UUID | None]) -> None:
         for (name, index), topic_id in strays.items():
-            if self.logs.load(name, index, self._config.log).log_end_offset == 0:
-                self.logs.delete([(name, index)])
-            else:
-                self.logs.set_aside(name, index, f"no topic has id {topic_id}")
+            try:
+                if self.logs.load(name, index, self._config.log).log_end_offset == 0:
+                    self.logs.delete([(name, index)])
+                else:
+                    self.logs.set_aside(name, index, f"no topic has id {topic_id}")
+            except OSError as error:
+                self._report_offline(name, index, error)  # left as it is
 
     def _failed(self, key: tuple[str, int]) -> None:
         for listener in self.failure_listeners:
