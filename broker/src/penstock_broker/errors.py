@@ -445,6 +445,12 @@ class KafkaError(Exception):
         self.code = code
 
     @property
+    def detail(self) -> str | None:
+        """The sentence of our own, for answers that say nothing where a code says it all."""
+        text = str(self)
+        return None if text == self.code.message else text
+
+    @property
     def retriable(self) -> bool:
         """Whether a client may send the same request again and hope."""
         return self.code.retriable

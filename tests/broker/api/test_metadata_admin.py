@@ -132,7 +132,7 @@ def test_what_cannot_be_created(raw: RawClient, topic: str) -> None:
     assert create(raw, topic + "-b", replicas=3) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert create(raw, topic + "-b", replicas=0) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert create(raw, topic + "-b", partitions=0) == ErrorCode.INVALID_PARTITIONS
-    assert create(raw, topic + "-b", partitions=2**31 - 1) == ErrorCode.INVALID_PARTITIONS
+    assert create(raw, topic + "-b", partitions=2**31 - 1) == ErrorCode.POLICY_VIOLATION
     assert create(raw, "x" * 250) == ErrorCode.INVALID_TOPIC_EXCEPTION
     twice = CreatableTopic(name=topic + "-c", num_partitions=1, replication_factor=1)
     (result,) = raw.ask(CreateTopicsRequest(topics=[twice, twice]), 7).topics

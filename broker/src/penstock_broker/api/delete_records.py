@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
+from penstock_broker.cluster.topic import INTERNAL_TOPICS
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.messages.delete_records import (
     API_KEY,
@@ -54,6 +55,8 @@ def delete_records(services: Services, exchange: Exchange, request: DeleteRecord
 def _delete(
     services: Services, topic: str, wanted: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = services.replicas.partition(topic, wanted.partition_index)
     offset = wanted.offset
     if offset == HIGH_WATERMARK:

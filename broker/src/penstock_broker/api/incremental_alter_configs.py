@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs (44), versions 0-1: change single settings of topics and brokers.
+"""IncrementalAlterConfigs (44), versions 0-1: change single settings (KIP-339).
 
-Behaviour (KIP-339):
+Behaviour:
 * SET, DELETE, and for lists APPEND and SUBTRACT. All changes of a resource are made, or none. In
   force at once.
 * Brokers are named by id, all of them by the empty name. Settings that a running broker keeps are

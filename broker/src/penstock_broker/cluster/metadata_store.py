@@ -193,10 +193,14 @@ class LocalMetadataStore:
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"Topic '{name}' collides with existing topic: {other}",
                 )
-        if not 0 < partitions <= PARTITIONS_MAX:
+        if partitions < 1:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"Number of partitions was set to {partitions}; it must be 1 to {PARTITIONS_MAX}.",
+                "Number of partitions was set to an invalid non-positive value.",
+            )
+        if partitions > PARTITIONS_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
             )
         _check_configs(configs)
 
@@ -213,10 +217,12 @@ class LocalMetadataStore:
         topic = self._known(name)
         count = len(topic.partitions)
         if total <= count:
+            text = f"The topic {name} currently has {count} partition(s); {total} would not be an "
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"The topic {name} currently has {count} partition(s); {total} would not be an "
-                "increase.",
+                f"Topic already has {count} partition(s)."
+                if total == count
+                else text + "increase.",
             )
         if total > PARTITIONS_MAX:
             raise KafkaError(

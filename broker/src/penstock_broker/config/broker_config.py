@@ -338,8 +338,9 @@ class BrokerConfig(SecuritySettings):
             for row in BROKER_SETTINGS.values()
         ]
         rows += [
-            (row, row.broker_name or row.name, getattr(self.log, attribute(row)))
+            (row, row.broker_name, getattr(self.log, attribute(row)))
             for row in LOG_SETTINGS.values()
+            if row.broker_name is not None
         ]
         wanted = None if names is None else set(names)
         entries = []

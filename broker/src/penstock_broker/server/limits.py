@@ -42,20 +42,24 @@ class ConnectionLimits:
     """All connections. Owned by the event loop."""
 
     def __init__(self, config: BrokerConfig, now: Callable[[], float], rates: AddressRates) -> None:
-        self._config = config
         self._now = now
         self._rates = rates
-        self._overrides = parse_overrides(config.max_connections_per_ip_overrides)
+        self.use_config(config)
         self._connections: set[Connection] = set()
         self._by_address: Counter[str] = Counter()
-        rate = float(config.max_connection_creation_rate)
-        self._creation = TokenBucket(rate, rate, now())
         self._reserved: dict[Connection, int] = {}
         self._reserved_bytes = 0
         self._waiting: deque[tuple[Connection, int]] = deque()
         self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._other_files = 0
         self._reaps = 0
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Keep to these settings from now on; connections that are there stay."""
+        self._config = config
+        self._overrides = parse_overrides(config.max_connections_per_ip_overrides)
+        rate = float(config.max_connection_creation_rate)
+        self._creation = TokenBucket(rate, rate, self._now())
 
     def __len__(self) -> int:
         return len(self._connections)

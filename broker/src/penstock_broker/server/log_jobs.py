@@ -63,6 +63,10 @@ class LogJobs:
             map_bytes=config.log_cleaner_dedupe_buffer_size,
         )
 
+    def use_config(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed."""
+        self._config = config
+
     def start(self, jobs: BackgroundJobs) -> None:
         """Begin."""
         config = self._config

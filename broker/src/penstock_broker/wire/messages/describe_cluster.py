@@ -7,7 +7,8 @@ VERSIONS = range(2)
 FLEXIBLE_FROM = 0
 
 ENDPOINT_BROKERS = 1
-"""KIP-919: what is asked for; 2 would be the controllers."""
+ENDPOINT_CONTROLLERS = 2
+"""KIP-919: what is asked for."""
 
 
 class DescribeClusterRequest(Struct, versions=VERSIONS, flexible_from=FLEXIBLE_FROM):
