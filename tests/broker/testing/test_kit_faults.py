@@ -151,7 +151,7 @@ def test_a_frozen_broker_answers_nobody_until_it_thaws(broker: Broker) -> None:
 
 
 def test_mistakes_in_orders_are_said(broker: Broker) -> None:
-    with pytest.raises(ValueError, match="no API 'Produces'; there are .*Produce"):
+    with pytest.raises(ValueError, match=r"no API 'Produces'; there are .*Produce"):
         broker.faults.fail("Produces", "NOT_LEADER_OR_FOLLOWER")
     with pytest.raises(ValueError, match="no Kafka error 'OUCH'"):
         broker.faults.fail("Produce", "OUCH")

@@ -90,7 +90,7 @@ class ShiftedTimers:
     def time_has_passed(self) -> None:
         """Run what is due by now; from any thread."""
         with contextlib.suppress(RuntimeError):  # its loop has ended: that broker is stopped
-            self._loop.call_soon_threadsafe(self._run)
+            self._loop.call_soon_threadsafe(self._run, context=self._context)
 
     def _run(self) -> None:
         # Only what is due now: a job that waits again is not run twice for one jump.
@@ -100,7 +100,7 @@ class ShiftedTimers:
             due.append(heapq.heappop(self._waiting)[2])
         for timer in due:
             if not timer.cancelled:
-                self._context.run(timer.callback)
+                timer.callback()
         self._schedule()
 
     def _schedule(self) -> None:
