@@ -15,6 +15,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, require_cluster
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -42,6 +43,7 @@ def refuse(
 def alter_client_quotas(
     services: Services, exchange: Exchange, request: AlterClientQuotasRequest
 ) -> Reply:
+    require_cluster(services, exchange, Operation.ALTER_CONFIGS)
     if len(request.entries) > ENTRIES_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {ENTRIES_MAX} entities at once.")
     results: list[AlterClientQuotasEntryResponse] = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from penstock_broker.api.authorization import Operation, require_cluster
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -36,6 +37,7 @@ def refuse(
 def alter_replica_log_dirs(
     services: Services, exchange: Exchange, request: AlterReplicaLogDirsRequest
 ) -> Reply:
+    require_cluster(services, exchange, Operation.ALTER)
     here = services.replicas.logs.data_dir.absolute()
     codes = {}
     for directory in request.dirs:

@@ -18,7 +18,7 @@
 | OffsetDelete | DELETE group; READ topic | GROUP_…; TOPIC_… |
 | CreateTopics | CREATE cluster, else CREATE topic | TOPIC_… |
 | CreateTopics, settings in the answer | DESCRIBE_CONFIGS topic | TOPIC_… |
-| DeleteTopics | DESCRIBE and DELETE topic | TOPIC_…; UNKNOWN_TOPIC_ID |
+| DeleteTopics | DELETE topic | TOPIC_… |
 | CreatePartitions | ALTER topic | TOPIC_… |
 | DeleteRecords | DELETE topic | TOPIC_… |
 | DescribeConfigs | DESCRIBE_CONFIGS topic, group, cluster | TOPIC_…; GROUP_…; CLUSTER_… |
@@ -49,8 +49,11 @@ from __future__ import annotations
 from penstock_broker.api.context import Exchange, Services
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.security.acls import CLUSTER_NAME, SUPPORTED, Operation, ResourceType
+from penstock_broker.wire.messages.describe_configs import RESOURCE_TOPIC
 
-__all__ = ["Operation", "ResourceType", "allowed", "operations", "require", "require_cluster"]
+__all__ = ["CLUSTER_NAME", "Operation", "ResourceType"]
+
+RESOURCE_GROUP = 32
 
 REFUSALS = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -106,6 +109,26 @@ def may_write_idempotently(services: Services, exchange: Exchange) -> bool:
     return allowed(
         services, exchange, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
     ) or authorizer.allows_any(session.principal, session.host, Operation.WRITE, ResourceType.TOPIC)
+
+
+def may_replicate(services: Services, exchange: Exchange) -> bool:
+    """Whether the client may do what brokers do for each other."""
+    return allowed(
+        services, exchange, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True
+    )
+
+
+def require_configs(
+    services: Services, exchange: Exchange, operation: Operation, resource_type: int, name: str
+) -> None:
+    """As :func:`require`, for a resource of DescribeConfigs and its kin: a topic, a group, or the
+    cluster for a broker and its loggers. Other types are refused by the handlers."""
+    if resource_type == RESOURCE_TOPIC:
+        require(services, exchange, operation, ResourceType.TOPIC, name)
+    elif resource_type == RESOURCE_GROUP:
+        require(services, exchange, operation, ResourceType.GROUP, name)
+    else:
+        require_cluster(services, exchange, operation)
 
 
 def may_create_topic(services: Services, exchange: Exchange, name: str) -> bool:

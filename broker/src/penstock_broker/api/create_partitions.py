@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Generator
 
 from penstock_broker.api.assignments import check_replicas, invalid
+from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -42,6 +43,7 @@ def create_partitions(
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            require(services, exchange, Operation.ALTER, ResourceType.TOPIC, topic.name)
             yield from _grow(services, topic, request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Generator
 
 from penstock_broker.api.assignments import check_partitions, check_replicas
+from penstock_broker.api.authorization import Operation, ResourceType, allowed, may_create_topic
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.metadata_store import PARTITIONS_MAX
@@ -51,11 +52,32 @@ def create_topics(services: Services, exchange: Exchange, request: CreateTopicsR
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results[topic.name] = yield from _create(services, topic, request.validate_only)
+            if not may_create_topic(services, exchange, topic.name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            result = yield from _create(services, topic, request.validate_only)
+            results[topic.name] = _without_secrets(services, exchange, result)
         except KafkaError as error:
             results[topic.name] = _failed(topic.name, error)
         yield
     return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _without_secrets(
+    services: Services, exchange: Exchange, result: CreatableTopicResult
+) -> CreatableTopicResult:
+    """The settings are for those who may see settings."""
+    if not allowed(
+        services,
+        exchange,
+        Operation.DESCRIBE_CONFIGS,
+        ResourceType.TOPIC,
+        result.name,
+        quiet=True,
+    ):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        result.num_partitions = result.replication_factor = -1
+        result.configs = []
+    return result
 
 
 def _create(

@@ -9,9 +9,10 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, allowed
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
-from penstock_broker.errors import KafkaError
+from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.messages.delete_groups import (
     API_KEY,
     DeletableGroupResult,
@@ -33,6 +34,10 @@ def refuse(request: DeleteGroupsRequest, error: KafkaError, version: int) -> Del
 def delete_groups(services: Services, exchange: Exchange, request: DeleteGroupsRequest) -> Steps:
     results = []
     for name in dict.fromkeys(request.groups_names):
-        results.append(DeletableGroupResult(group_id=name, error_code=services.groups.delete(name)))
+        if allowed(services, exchange, Operation.DELETE, ResourceType.GROUP, name):
+            code = services.groups.delete(name)
+        else:
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        results.append(DeletableGroupResult(group_id=name, error_code=code))
         yield
     return DeleteGroupsResponse(results=results)

@@ -11,6 +11,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import INTERNAL_TOPICS
@@ -45,6 +46,7 @@ def delete_records(services: Services, exchange: Exchange, request: DeleteRecord
         results = []
         for wanted in topic.partitions:
             try:
+                require(services, exchange, Operation.DELETE, ResourceType.TOPIC, topic.name)
                 results.append(_delete(services, topic.name, wanted))
             except KafkaError as error:
                 results.append(_failed(wanted, error))

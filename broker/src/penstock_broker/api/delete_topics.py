@@ -15,6 +15,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 
+from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -51,14 +52,16 @@ def delete_topics(services: Services, exchange: Exchange, request: DeleteTopicsR
         try:
             if named[key] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results.append(_delete(services, state))
+            results.append(_delete(services, exchange, state))
         except KafkaError as error:
             results.append(_failed(state, error))
         yield
     return DeleteTopicsResponse(responses=results)
 
 
-def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult:
+def _delete(
+    services: Services, exchange: Exchange, state: DeleteTopicState
+) -> DeletableTopicResult:
     if state.name is not None and state.topic_id != UUID_ZERO:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
@@ -68,7 +71,9 @@ def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult
     if state.name is None:
         topic = services.topics.by_id(state.topic_id)
     else:
+        require(services, exchange, Operation.DELETE, ResourceType.TOPIC, state.name)
         topic = services.topics.by_name(state.name)
+    require(services, exchange, Operation.DELETE, ResourceType.TOPIC, topic.name)
     services.topics.delete(topic)
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
 

@@ -12,6 +12,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, require_cluster
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -40,6 +41,7 @@ def refuse(
 def describe_client_quotas(
     services: Services, exchange: Exchange, request: DescribeClientQuotasRequest
 ) -> Reply:
+    require_cluster(services, exchange, Operation.DESCRIBE_CONFIGS)
     exact: dict[str, str | None] = {}
     present: set[str] = set()
     for component in request.components:

@@ -10,6 +10,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import NOT_ASKED, cluster_operations
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -47,6 +48,9 @@ def describe_cluster(
     host, port = services.address_of(exchange.session.listener_name)
     broker_id = services.config.broker_id
     return DescribeClusterResponse(
+        cluster_authorized_operations=cluster_operations(services, exchange)
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
         cluster_id=services.metadata.cluster_id,
         controller_id=broker_id,
         brokers=[DescribeClusterBroker(broker_id=broker_id, host=host, port=port)],

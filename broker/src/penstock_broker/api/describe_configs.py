@@ -13,6 +13,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, require_configs
 from penstock_broker.api.context import Encoded, Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import check_topic_name
@@ -51,6 +52,13 @@ def describe_configs(
     for resource in unique.values():
         yield
         try:
+            require_configs(
+                services,
+                exchange,
+                Operation.DESCRIBE_CONFIGS,
+                resource.resource_type,
+                resource.resource_name,
+            )
             entries = _entries(services, resource)
         except KafkaError as error:
             results.append(encode(_failed(resource, error), version))

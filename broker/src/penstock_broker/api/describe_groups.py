@@ -5,12 +5,13 @@ Behaviour:
   of a stable group, as in Kafka: before, they are on their way.
 
 Version notes:
-* v3: authorized operations (none are known without an authorizer). v4: static members.
+* v3: authorized operations. v4: static members.
 * v5: flexible.
 """
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, operations, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
@@ -41,6 +42,7 @@ def describe_groups(
     for group_id in dict.fromkeys(request.groups):
         yield
         try:
+            require(services, exchange, Operation.DESCRIBE, ResourceType.GROUP, group_id)
             group = services.groups.group(group_id)
         except KafkaError as error:
             described.append(DescribedGroup(group_id=group_id, error_code=error.code))
@@ -49,6 +51,10 @@ def describe_groups(
             described.append(DescribedGroup(group_id=group_id, group_state=GroupState.DEAD))
         else:
             described.append(_describe(group))
+        if request.include_authorized_operations:
+            described[-1].authorized_operations = operations(
+                services, exchange, ResourceType.GROUP, group_id
+            )
     return DescribeGroupsResponse(groups=described)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock_broker.api.authorization import Operation, require_cluster
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -37,6 +38,7 @@ def refuse(
 def describe_log_dirs(
     services: Services, exchange: Exchange, request: DescribeLogDirsRequest
 ) -> Reply:
+    require_cluster(services, exchange, Operation.DESCRIBE)
     logs = services.replicas.logs
     result = DescribeLogDirsResult(log_dir=str(logs.data_dir.absolute()))
     try:

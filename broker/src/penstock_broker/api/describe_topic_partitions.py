@@ -14,6 +14,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, allowed, operations
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import Topic, check_topic_name
@@ -46,7 +47,8 @@ def refuse(
 def describe_topic_partitions(
     services: Services, exchange: Exchange, request: DescribeTopicPartitionsRequest
 ) -> Reply:
-    names = {topic.name for topic in request.topics} or set(services.metadata.topics)
+    named = {topic.name for topic in request.topics}
+    names = named or _known_to(services, exchange)
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(
@@ -59,6 +61,13 @@ def describe_topic_partitions(
     for name in sorted(names):
         if name < first[0]:
             continue
+        if named and not allowed(services, exchange, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name
+                )
+            )
+            continue
         topic = services.metadata.topic(name)
         if topic is None:
             response.topics.append(_missing(name))
@@ -69,11 +78,23 @@ def describe_topic_partitions(
             break
         end = min(len(topic.partitions), begin + left)
         response.topics.append(_describe(services, topic, begin, end))
+        response.topics[-1].topic_authorized_operations = operations(
+            services, exchange, ResourceType.TOPIC, name
+        )
         left -= max(0, end - begin)
         if end < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
     return response
+
+
+def _known_to(services: Services, exchange: Exchange) -> set[str]:
+    """The topics that the client may know of."""
+    return {
+        name
+        for name in services.metadata.topics
+        if allowed(services, exchange, Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=True)
+    }
 
 
 def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:

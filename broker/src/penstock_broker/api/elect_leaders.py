@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock_broker.api.authorization import Operation, require_cluster
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -45,6 +46,7 @@ def refuse(request: ElectLeadersRequest, error: KafkaError, version: int) -> Ele
 
 @api(API_KEY, ElectLeadersRequest, refuse=refuse)
 def elect_leaders(services: Services, exchange: Exchange, request: ElectLeadersRequest) -> Reply:
+    require_cluster(services, exchange, Operation.ALTER)
     kind = request.election_type
     if kind not in {ELECTION_PREFERRED, ELECTION_UNCLEAN} and request.topic_partitions != []:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services
 from penstock_broker.api.fetch_sessions import FetchSession, SessionPartition, TopicKey
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -120,6 +121,7 @@ class Reading:
         try:
             if name is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            require(self._services, self._exchange, Operation.READ, ResourceType.TOPIC, name)
             partition = self._services.replicas.partition(name, wanted.partition)
             if partition.topic_id != topic and self._version >= IDS_SINCE:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)

@@ -9,6 +9,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
@@ -21,6 +22,7 @@ def refuse(request: HeartbeatRequest, error: KafkaError, version: int) -> Heartb
 
 @api(API_KEY, HeartbeatRequest, refuse=refuse)
 def heartbeat(services: Services, exchange: Exchange, request: HeartbeatRequest) -> Reply:
+    require(services, exchange, Operation.READ, ResourceType.GROUP, request.group_id)
     code = services.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )

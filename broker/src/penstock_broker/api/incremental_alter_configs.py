@@ -13,6 +13,7 @@ Version notes:
 from __future__ import annotations
 
 from penstock_broker.api import altering
+from penstock_broker.api.authorization import Operation, require_configs
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.config import ConfigType
@@ -50,6 +51,13 @@ def incremental_alter_configs(
     for resource in request.resources:
         try:
             altering.check_once(resource, twice)
+            require_configs(
+                services,
+                exchange,
+                Operation.ALTER_CONFIGS,
+                resource.resource_type,
+                resource.resource_name,
+            )
             _alter(services, resource, request.validate_only)
             responses.append(_response(resource, None))
         except KafkaError as error:

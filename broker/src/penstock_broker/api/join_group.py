@@ -15,6 +15,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import DEFERRED, Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
@@ -33,6 +34,7 @@ def refuse(request: JoinGroupRequest, error: KafkaError, version: int) -> JoinGr
 
 @api(API_KEY, JoinGroupRequest, refuse=refuse)
 def join_group(services: Services, exchange: Exchange, request: JoinGroupRequest) -> Reply:
+    require(services, exchange, Operation.READ, ResourceType.GROUP, request.group_id)
     rebalance_timeout_ms = request.rebalance_timeout_ms
     if exchange.api_version == 0:
         rebalance_timeout_ms = request.session_timeout_ms

@@ -10,6 +10,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
@@ -27,6 +28,7 @@ def refuse(request: LeaveGroupRequest, error: KafkaError, version: int) -> Leave
 
 @api(API_KEY, LeaveGroupRequest, refuse=refuse)
 def leave_group(services: Services, exchange: Exchange, request: LeaveGroupRequest) -> Reply:
+    require(services, exchange, Operation.READ, ResourceType.GROUP, request.group_id)
     if exchange.api_version < 3:
         (code,) = services.groups.leave(request.group_id, [(request.member_id, None)])
         return LeaveGroupResponse(error_code=code)

@@ -10,6 +10,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import CLUSTER_NAME, Operation, ResourceType, allowed
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
@@ -31,6 +32,9 @@ def list_groups(services: Services, exchange: Exchange, request: ListGroupsReque
     types = {name.lower() for name in request.types_filter}
     if types and "classic" not in types:
         return ListGroupsResponse()
+    sees_all = allowed(
+        services, exchange, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True
+    )
     return ListGroupsResponse(
         groups=[
             ListedGroup(
@@ -40,6 +44,17 @@ def list_groups(services: Services, exchange: Exchange, request: ListGroupsReque
                 group_type="classic",
             )
             for group in services.groups.groups()
-            if not wanted or group.state.lower() in wanted
+            if (not wanted or group.state.lower() in wanted)
+            and (
+                sees_all
+                or allowed(
+                    services,
+                    exchange,
+                    Operation.DESCRIBE,
+                    ResourceType.GROUP,
+                    group.group_id,
+                    quiet=True,
+                )
+            )
         ]
     )

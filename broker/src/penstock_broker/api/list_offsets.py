@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -68,6 +69,7 @@ def list_offsets(services: Services, exchange: Exchange, request: ListOffsetsReq
             try:
                 if named[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
+                require(services, exchange, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 results.append(
                     _look_up(services, topic.name, wanted, exchange.api_version, committed)
                 )

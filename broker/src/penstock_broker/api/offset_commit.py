@@ -14,6 +14,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, allowed, require
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -34,13 +35,18 @@ def refuse(request: OffsetCommitRequest, error: KafkaError, version: int) -> Off
 
 @api(API_KEY, OffsetCommitRequest, refuse=refuse)
 def offset_commit(services: Services, exchange: Exchange, request: OffsetCommitRequest) -> Reply:
+    require(services, exchange, Operation.READ, ResourceType.GROUP, request.group_id)
+    denied: dict[TopicPartition, ErrorCode] = {}
     now_ms = services.clock.now_ms()
     retention_ms = request.retention_time_ms
     expire_ms = now_ms + retention_ms if retention_ms >= 0 else -1
     offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic in request.topics:
+        may_read = allowed(services, exchange, Operation.READ, ResourceType.TOPIC, topic.name)
         for partition in topic.partitions:
-            if services.topics.has_partition(topic.name, partition.partition_index):
+            if not may_read:
+                denied[topic.name, partition.partition_index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif services.topics.has_partition(topic.name, partition.partition_index):
                 offsets[topic.name, partition.partition_index] = CommittedOffset(
                     partition.committed_offset,
                     partition.committed_leader_epoch,
@@ -59,7 +65,7 @@ def offset_commit(services: Services, exchange: Exchange, request: OffsetCommitR
         if exchange.api_version >= 9
         else ErrorCode.ILLEGAL_GENERATION,
     )
-    return _response(request, codes, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return _response(request, {**codes, **denied}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _response(

@@ -7,6 +7,7 @@ Behaviour:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, allowed, require
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -25,11 +26,17 @@ def refuse(request: OffsetDeleteRequest, error: KafkaError, version: int) -> Off
 
 @api(API_KEY, OffsetDeleteRequest, refuse=refuse)
 def offset_delete(services: Services, exchange: Exchange, request: OffsetDeleteRequest) -> Reply:
+    require(services, exchange, Operation.DELETE, ResourceType.GROUP, request.group_id)
+    denied = {
+        topic.name
+        for topic in request.topics
+        if not allowed(services, exchange, Operation.READ, ResourceType.TOPIC, topic.name)
+    }
     known = [
         (topic.name, p.partition_index)
         for topic in request.topics
         for p in topic.partitions
-        if services.topics.has_partition(topic.name, p.partition_index)
+        if topic.name not in denied and services.topics.has_partition(topic.name, p.partition_index)
     ]
     codes = services.groups.delete_offsets(request.group_id, known)
     return OffsetDeleteResponse(
@@ -39,7 +46,9 @@ def offset_delete(services: Services, exchange: Exchange, request: OffsetDeleteR
                 partitions=[
                     OffsetDeleteResponsePartition(
                         partition_index=p.partition_index,
-                        error_code=codes.get(
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                        if topic.name in denied
+                        else codes.get(
                             (topic.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                         ),
                     )

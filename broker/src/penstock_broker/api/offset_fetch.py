@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from penstock_broker.api.authorization import Operation, ResourceType, allowed, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
-from penstock_broker.errors import KafkaError
+from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.coordinator import TopicPartition
 from penstock_broker.groups.offset_records import CommittedOffset
 from penstock_broker.wire.messages.offset_fetch import (
@@ -69,9 +70,10 @@ def offset_fetch(services: Services, exchange: Exchange, request: OffsetFetchReq
     if exchange.api_version >= 8:
         groups = []
         for group in {group.group_id: group for group in request.groups}.values():
-            groups.append(_group_offsets(services, group))
+            groups.append(_group_offsets(services, exchange, group))
             yield
         return OffsetFetchResponse(groups=groups)
+    require(services, exchange, Operation.DESCRIBE, ResourceType.GROUP, request.group_id)
     offsets = services.groups.committed(request.group_id)
     return OffsetFetchResponse(
         topics=[
@@ -83,17 +85,21 @@ def offset_fetch(services: Services, exchange: Exchange, request: OffsetFetchReq
                         committed_offset=found.offset,
                         committed_leader_epoch=found.leader_epoch,
                         metadata=found.metadata,
+                        error_code=code,
                     )
-                    for index, found in partitions
+                    for index, found, code in partitions
                 ],
             )
-            for name, partitions in _look_up(offsets, request.topics)
+            for name, partitions in _look_up(services, exchange, offsets, request.topics)
         ]
     )
 
 
-def _group_offsets(services: Services, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _group_offsets(
+    services: Services, exchange: Exchange, group: OffsetFetchRequestGroup
+) -> OffsetFetchResponseGroup:
     try:
+        require(services, exchange, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
         offsets = services.groups.committed(group.group_id)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
@@ -108,29 +114,45 @@ def _group_offsets(services: Services, group: OffsetFetchRequestGroup) -> Offset
                         committed_offset=found.offset,
                         committed_leader_epoch=found.leader_epoch,
                         metadata=found.metadata,
+                        error_code=code,
                     )
-                    for index, found in partitions
+                    for index, found, code in partitions
                 ],
             )
-            for name, partitions in _look_up(offsets, group.topics)
+            for name, partitions in _look_up(services, exchange, offsets, group.topics)
         ],
     )
 
 
 def _look_up(
+    services: Services,
+    exchange: Exchange,
     offsets: Offsets,
     topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
-) -> list[tuple[str, list[tuple[int, CommittedOffset]]]]:
-    """(topic, [(partition, offset)]) of what is asked for; of everything when that is None."""
-    if topics is not None:
-        return [
-            (
-                topic.name,
-                [(p, offsets.get((topic.name, p), NOTHING)) for p in topic.partition_indexes],
-            )
-            for topic in topics
-        ]
-    by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
-    for (name, partition), found in offsets.items():
-        by_topic.setdefault(name, []).append((partition, found))
-    return list(by_topic.items())
+) -> list[tuple[str, list[tuple[int, CommittedOffset, ErrorCode]]]]:
+    """(topic, [(partition, offset, error)]) of what is asked for; when that is None, of everything
+    that the client may know of."""
+
+    def may_describe(name: str, *, quiet: bool = False) -> bool:
+        return allowed(
+            services, exchange, Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=quiet
+        )
+
+    found: dict[str, list[tuple[int, CommittedOffset, ErrorCode]]] = {}
+    if topics is None:
+        for (name, partition), offset in offsets.items():
+            found.setdefault(name, []).append((partition, offset, ErrorCode.NONE))
+        return [(name, each) for name, each in found.items() if may_describe(name, quiet=True)]
+    answers = []
+    for topic in topics:
+        name = topic.name
+        if may_describe(name):
+            rows = [
+                (p, offsets.get((name, p), NOTHING), ErrorCode.NONE)
+                for p in topic.partition_indexes
+            ]
+        else:
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            rows = [(p, NOTHING, denied) for p in topic.partition_indexes]
+        answers.append((name, rows))
+    return answers

@@ -10,6 +10,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, may_replicate, require
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
@@ -48,15 +49,19 @@ def offset_for_leader_epoch(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_look_up(services, topic.topic, p) for p in topic.partitions],
+                partitions=[_look_up(services, exchange, topic.topic, p) for p in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def _look_up(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _look_up(
+    services: Services, exchange: Exchange, topic: str, wanted: OffsetForLeaderPartition
+) -> EpochEndOffset:
     try:
+        if not may_replicate(services, exchange):
+            require(services, exchange, Operation.DESCRIBE, ResourceType.TOPIC, topic)
         partition = services.replicas.partition(topic, wanted.partition)
         partition.check_leader_epoch(wanted.current_leader_epoch)
     except KafkaError as error:

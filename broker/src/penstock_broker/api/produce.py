@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import (
     DEFERRED,
     UNANSWERED,
@@ -80,6 +81,7 @@ def quick(services: Services, exchange: Exchange, frame: memoryview, position: i
     if request is None or not -1 <= request.acks <= 1:
         return None
     try:
+        require(services, exchange, Operation.WRITE, ResourceType.TOPIC, request.topic)
         partition = _partition(services, request.topic, request.partition)
         result = partition.append(request.records, acks_all=request.acks == ACKS_ALL)
     except KafkaError as error:
@@ -125,7 +127,9 @@ def produce(services: Services, exchange: Exchange, request: ProduceRequest) -> 
     for topic in request.topic_data:
         results = []
         for data in topic.partition_data:
-            result = _append(services, topic.name, data, request.acks, waiting)
+            result = _append(
+                services, exchange, topic.name, data, acks=request.acks, waiting=waiting
+            )
             if request.acks == 0 and result.error_code:
                 raise CloseConnectionError(f"acks=0 and error {result.error_code}")
             results.append(result)
@@ -152,12 +156,15 @@ def _park(
 
 def _append(
     services: Services,
+    exchange: Exchange,
     topic: str,
     data: PartitionProduceData,
+    *,
     acks: int,
     waiting: Waiting,
 ) -> PartitionProduceResponse:
     try:
+        require(services, exchange, Operation.WRITE, ResourceType.TOPIC, topic)
         partition = _partition(services, topic, data.index)
         result = partition.append(data.records, acks_all=acks == ACKS_ALL)
     except KafkaError as error:

@@ -10,6 +10,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import DEFERRED, Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
@@ -23,6 +24,7 @@ def refuse(request: SyncGroupRequest, error: KafkaError, version: int) -> SyncGr
 
 @api(API_KEY, SyncGroupRequest, refuse=refuse)
 def sync_group(services: Services, exchange: Exchange, request: SyncGroupRequest) -> Reply:
+    require(services, exchange, Operation.READ, ResourceType.GROUP, request.group_id)
     syncing = SyncRequest(
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
