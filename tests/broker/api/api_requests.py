@@ -56,7 +56,10 @@ def records(*values: bytes, times: list[int] | None = None, **options: int) -> b
 
 
 def topic_id_of(client: RawClient, topic: str) -> uuid.UUID:
-    (found,) = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
+    """Zero where there is no such topic."""
+    named = [MetadataRequestTopic(name=topic)]
+    request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
+    (found,) = client.ask(request, 12).topics
     assert isinstance(found.topic_id, uuid.UUID)
     return found.topic_id
 

@@ -396,7 +396,8 @@ _ATTRIBUTES = attributes_of(BrokerConfig)
 _TOPIC_DEFAULT_NAMES = frozenset(
     name
     for row in LOG_SETTINGS.values()
-    for name in (row.broker_name or row.name, *(alias for alias, _ in row.aliases))
+    if row.broker_name is not None
+    for name in (row.broker_name, *(alias for alias, _ in row.aliases))
 )
 
 
