@@ -50,6 +50,13 @@ def _parser() -> argparse.ArgumentParser:
         description="Prints the Kafka APIs and versions that this broker serves.",
     )
     table.add_argument("--markdown", action="store_true", help="as docs/PROTOCOL.md")
+    check = commands.add_parser(
+        "check-log", help="look at every file of a data directory", description=_CHECK
+    )
+    check.add_argument("directory", type=Path, help="a data directory, or a partition's in it")
+    check.add_argument(
+        "--headers-only", action="store_true", help="check batches without opening their records"
+    )
     dump = commands.add_parser(
         "dump-log", help="print the batches of a segment file", description=_DUMP
     )
@@ -179,6 +186,14 @@ def _dump_log(path: Path, *, with_records: bool) -> int:
     return dump_log(path, sys.stdout, with_records=with_records)
 
 
+def _check_log(directory: Path, *, with_records: bool) -> int:
+    from penstock_broker.log.check import check_log  # noqa: PLC0415
+
+    if not directory.is_dir():
+        return _fail(f"{directory} is not a directory")
+    return check_log(directory, sys.stdout, with_records=with_records)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; its exit status: 0, 1 where it failed, 2 where it was called wrongly."""
     parsed = _parser().parse_args(arguments)
@@ -187,6 +202,8 @@ def main(arguments: list[str] | None = None) -> int:
             return _serve(parsed)
         if parsed.command == "api-table":
             return _api_table(parsed.markdown)
+        if parsed.command == "check-log":
+            return _check_log(parsed.directory, with_records=not parsed.headers_only)
         return _dump_log(parsed.file, with_records=parsed.records)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has seen enough

@@ -52,12 +52,19 @@ class BadBatchError(Exception):
 
 
 def scan(
-    file: File, position: int, end: int, next_offset: int, *, check_crc_from: int | None = None
+    file: File,
+    position: int,
+    end: int,
+    next_offset: int,
+    *,
+    check_crc_from: int | None = None,
+    allow_holes: bool = False,
 ) -> Iterator[ScannedBatch]:
     """The batches from ``position`` up to ``end``, where ``next_offset`` is the least they have.
 
     Batches from offset ``check_crc_from`` on (None: none) are checked for good: their CRC, and
-    that no offset is missing before them, because the base offset is not covered by the CRC.
+    that no offset is missing before them, because the base offset is not covered by the CRC
+    (``allow_holes``: some may be).
     Raises :class:`BadBatchError` at the first one that is torn, damaged or out of order.
     """
     unpack_from = HEADER.unpack_from
@@ -82,7 +89,7 @@ def scan(
         ):
             raise _bad_header(chunk, at, position, end, next_offset)
         if check_crc_from is not None and base + delta >= check_crc_from:
-            if base != next_offset:
+            if base != next_offset and not allow_holes:
                 raise BadBatchError(position, f"base offset {base} where {next_offset} follows")
             if at + size > len(chunk):
                 data = file.read(position, max(size, chunk_bytes))
