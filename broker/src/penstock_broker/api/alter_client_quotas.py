@@ -29,7 +29,7 @@ from penstock_broker.wire.messages.alter_client_quotas import (
     AlterEntryData,
 )
 
-ENTRIES_MAX = 10_000
+ENTRIES_MAX = 2_000
 """Entities that one request may name."""
 
 

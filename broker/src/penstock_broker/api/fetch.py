@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 
+from penstock_broker.api.bounds import FETCH_PARTITIONS_MAX, require_at_most
 from penstock_broker.api.context import DEFERRED, Exchange, Reply, Services
 from penstock_broker.api.fetch_reading import IncrementalReading, Reading, Wanted
 from penstock_broker.api.fetch_sessions import FetchSession, SessionPartition, TopicKey
@@ -76,6 +77,8 @@ def refuse(request: FetchRequest, error: KafkaError, version: int) -> FetchRespo
 
 @api(API_KEY, FetchRequest, refuse=refuse)
 def fetch(services: Services, exchange: Exchange, request: FetchRequest) -> Reply:
+    count = sum(len(topic.partitions) for topic in request.topics)
+    require_at_most(count, FETCH_PARTITIONS_MAX, "partitions")
     work: FullFetch | IncrementalFetch
     epoch = request.session_epoch
     if epoch in {INITIAL_EPOCH, FINAL_EPOCH}:

@@ -13,7 +13,7 @@ Version notes:
 
 from __future__ import annotations
 
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.messages.find_coordinator import (
@@ -50,7 +50,7 @@ def refuse(
 @api(API_KEY, FindCoordinatorRequest, refuse=refuse)
 def find_coordinator(
     services: Services, exchange: Exchange, request: FindCoordinatorRequest
-) -> Reply:
+) -> Steps:
     if request.key_type == TRANSACTION:
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "This broker has no transactions."
@@ -59,9 +59,11 @@ def find_coordinator(
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     services.offsets.ensure_topic()
     if exchange.api_version >= 4:
-        return FindCoordinatorResponse(
-            coordinators=[_of_group(services, exchange, key) for key in request.coordinator_keys]
-        )
+        coordinators = []
+        for key in request.coordinator_keys:
+            coordinators.append(_of_group(services, exchange, key))
+            yield
+        return FindCoordinatorResponse(coordinators=coordinators)
     found = _of_group(services, exchange, request.key)
     if found.error_code:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

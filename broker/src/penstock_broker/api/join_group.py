@@ -16,6 +16,11 @@ Version notes:
 from __future__ import annotations
 
 from penstock_broker.api.authorization import Operation, ResourceType, require
+from penstock_broker.api.bounds import (
+    GROUP_PROTOCOLS_MAX,
+    REBALANCE_TIMEOUT_MS_MAX,
+    require_at_most,
+)
 from penstock_broker.api.context import DEFERRED, Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
@@ -35,7 +40,8 @@ def refuse(request: JoinGroupRequest, error: KafkaError, version: int) -> JoinGr
 @api(API_KEY, JoinGroupRequest, refuse=refuse)
 def join_group(services: Services, exchange: Exchange, request: JoinGroupRequest) -> Reply:
     require(services, exchange, Operation.READ, ResourceType.GROUP, request.group_id)
-    rebalance_timeout_ms = request.rebalance_timeout_ms
+    require_at_most(len(request.protocols), GROUP_PROTOCOLS_MAX, "protocols")
+    rebalance_timeout_ms = min(request.rebalance_timeout_ms, REBALANCE_TIMEOUT_MS_MAX)
     if exchange.api_version == 0:
         rebalance_timeout_ms = request.session_timeout_ms
     joining = JoinRequest(

@@ -11,6 +11,7 @@ Version notes:
 from __future__ import annotations
 
 from penstock_broker.api.authorization import Operation, ResourceType, require
+from penstock_broker.api.bounds import LEAVING_MEMBERS_MAX, require_at_most
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
@@ -32,6 +33,7 @@ def leave_group(services: Services, exchange: Exchange, request: LeaveGroupReque
     if exchange.api_version < 3:
         (code,) = services.groups.leave(request.group_id, [(request.member_id, None)])
         return LeaveGroupResponse(error_code=code)
+    require_at_most(len(request.members), LEAVING_MEMBERS_MAX, "members")
     codes = services.groups.leave(
         request.group_id, [(m.member_id, m.group_instance_id) for m in request.members]
     )

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from penstock_broker.api.authorization import Operation, ResourceType, require
+from penstock_broker.api.bounds import PRODUCE_PARTITIONS_MAX, require_at_most
 from penstock_broker.api.context import (
     DEFERRED,
     UNANSWERED,
@@ -120,6 +121,8 @@ def _response_of_one(topic: str, response: PartitionProduceResponse) -> ProduceR
 def produce(services: Services, exchange: Exchange, request: ProduceRequest) -> Reply:
     if request.acks not in {-1, 0, 1}:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    count = sum(len(topic.partition_data) for topic in request.topic_data)
+    require_at_most(count, PRODUCE_PARTITIONS_MAX, "partitions")
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "No transactions here.")
     response = ProduceResponse(responses=[])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock_broker.config import LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.records import NO_TIMESTAMP, RecordBatch
 
 
@@ -40,7 +41,11 @@ def check_batch(batch: RecordBatch, size: int, config: LogConfig, now_ms: int) -
 
 def _check_not_too_old(batch: RecordBatch, oldest_ms: int) -> None:
     """Look at each record, now that the first one may be too old."""
-    for _, timestamp in batch.timestamps():
+    try:
+        timestamps = [timestamp for _, timestamp in batch.timestamps()]
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    for timestamp in timestamps:
         if timestamp != NO_TIMESTAMP and timestamp < oldest_ms:
             raise KafkaError(
                 ErrorCode.INVALID_TIMESTAMP,

@@ -127,7 +127,7 @@ class Broker:
             self.replicas,
             self.groups,
             self.purgatory,
-            self.listeners.counts,
+            self.listeners.all,
         )
         try:
             bound = await self.listeners.start()
@@ -158,7 +158,7 @@ class Broker:
         self.broker_configs = BrokerConfigs(config, self.metadata)
         config = self.config = self.broker_configs.current
         self.replicas = ReplicaManager(config, self.metadata, self.logs)
-        self.purgatory = DelayedOperations(self._timers)
+        self.purgatory = DelayedOperations(self._timers, config.purgatory_max_partitions)
         self.replicas.advance_listeners.append(self._advanced)
         self.replicas.removal_listeners.append(self._removed)
         self.replicas.failure_listeners.append(self._failed)

@@ -9,7 +9,8 @@ once, with all of them, and completing never happens inside an append.
 Something that waits for good, as a fetch session does for its partitions, *watches* keys instead.
 
 An operation is completed exactly once: by a key, by its deadline, or never (cancelled, because
-its connection ended).
+its connection ended). Where all that wait name more than ``keys_max`` keys together, the next one
+does not wait: it is completed after the current read event, with what there is.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from penstock_broker.clock import Timer, Timers
 class _Parked:
     """An operation with the keys that it is filed under."""
 
-    __slots__ = ("forced", "keys", "operation", "ready", "timer")
+    __slots__ = ("forced", "keys", "named", "operation", "ready", "timer")
 
     def __init__(self, operation: Delayed, keys: tuple[Hashable, ...]) -> None:
         self.operation = operation
         self.keys = keys
+        self.named = 0  # keys, with those named twice: what the request holds
         self.ready = False
         self.forced = False  # to be completed whether or not it still waits
         self.timer: Timer | None = None
@@ -46,7 +48,10 @@ class _Watch:
 class DelayedOperations:
     """The purgatory. Owned by the event loop; not thread-safe."""
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: Timers, keys_max: int = 1_000_000) -> None:
+        self.named = 0
+        """Keys that all operations name."""
+        self._keys_max = keys_max
         self._timers = timers
         self._by_key: dict[Hashable, dict[int, _Parked | _Watch]] = {}
         self._parked: dict[int, _Parked] = {}
@@ -62,7 +67,13 @@ class DelayedOperations:
 
     def park(self, operation: Delayed, keys: Iterable[Hashable], deadline: float) -> None:
         """Keep ``operation`` until a key completes it or the clock reaches ``deadline``."""
-        parked = _Parked(operation, tuple(dict.fromkeys(keys)))
+        named = list(keys)
+        if self.named + len(named) > self._keys_max:
+            self._timers.call_soon(operation.complete)
+            return
+        parked = _Parked(operation, tuple(dict.fromkeys(named)))
+        parked.named = len(named)
+        self.named += parked.named
         self._parked[id(operation)] = parked
         for key in parked.keys:
             self._by_key.setdefault(key, {})[id(operation)] = parked
@@ -135,6 +146,7 @@ class DelayedOperations:
         if self._parked.get(identity) is not parked:
             return False
         del self._parked[identity]
+        self.named -= parked.named
         for key in parked.keys:
             waiting = self._by_key[key]
             del waiting[identity]
