@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock_broker.cluster.java_hash import java_hash
 from penstock_broker.groups.members import Member, StoredGroup
 from penstock_broker.groups.offset_records import (
     CommittedOffset,
@@ -20,7 +21,6 @@ from penstock_broker.groups.offset_records import (
     encode_offset_key,
     encode_offset_value,
 )
-from penstock_broker.groups.offsets import java_hash
 from penstock_broker.groups.subscription import subscribed_topics
 
 # Group "srv-cap-größe" of one static member, one commit with metadata "note".

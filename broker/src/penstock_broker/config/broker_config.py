@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock_broker.config.log_config import LOG_SETTINGS, LogConfig, attribute
-from penstock_broker.config.security_settings import LISTENER_SETTINGS, SecuritySettings
+from penstock_broker.config.security_settings import LISTENER_SETTINGS
 from penstock_broker.config.table import (
     INT32_MAX,
     ConfigEntry,
@@ -24,10 +24,11 @@ from penstock_broker.config.table import (
     setting,
     unknown_name,
 )
+from penstock_broker.config.transaction_settings import TransactionSettings
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(SecuritySettings):
+class BrokerConfig(TransactionSettings):
     """The broker's own settings, and the defaults that it gives to topics (:attr:`log`)."""
 
     auto_create_topics_enable: bool = setting(
@@ -222,13 +223,6 @@ class BrokerConfig(SecuritySettings):
         102_400,
         "SO_SNDBUF; -1 leaves the system's.",
         check=at_least(-1),
-    )
-    transaction_max_timeout_ms: int = setting(
-        "transaction.max.timeout.ms",
-        ConfigType.INT,
-        900_000,
-        "The longest transaction timeout that a producer may ask for.",
-        check=at_least(1),
     )
     log: LogConfig = field(default_factory=LogConfig)
     """What a topic has where it overrides nothing."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 
 from penstock_broker.clock import Clock
+from penstock_broker.cluster.java_hash import partition_for
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -47,16 +47,6 @@ READ_BYTES = 4 << 20
 REWRITE_BYTES = 16 << 20
 REWRITE_RECORDS = 500
 """Records in one batch of a rewrite."""
-
-
-@lru_cache(maxsize=4_096)
-def java_hash(text: str) -> int:
-    """``String.hashCode`` of Java, over UTF-16 code units, as an i32."""
-    value = 0
-    data = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(data), 2):
-        value = (31 * value + (data[at] << 8 | data[at + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
 
 
 class OffsetsTopic:
@@ -93,9 +83,8 @@ class OffsetsTopic:
         return self._count
 
     def partition_of(self, group_id: str) -> int:
-        """Kafka's choice: abs(hash) modulo the partitions, with Java's idea of abs."""
-        value = java_hash(group_id)
-        return (0 if value == -(1 << 31) else abs(value)) % max(1, self.partition_count())
+        """The partition that a group's records are in."""
+        return partition_for(group_id, self.partition_count())
 
     def problem(self, group_id: str) -> ErrorCode:
         """NOT_COORDINATOR for groups of a partition that is offline or was not read to its end."""

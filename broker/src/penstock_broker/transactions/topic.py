@@ -1,0 +1,185 @@
+"""The internal topic ``__transaction_state``: what has become of each transactional id.
+
+The newest record of an id counts; older ones go when the topic is compacted. Records as in
+:mod:`.transaction_records`, in the partition that Kafka would choose, so a log written here can be
+read by Kafka's tools and the other way round. The leader epoch of a partition is the epoch of its
+coordinator: it is in every marker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from penstock_broker.clock import Clock
+from penstock_broker.cluster.java_hash import partition_for
+from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.replication.partition import Partition
+from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.transactions.transaction import Transaction
+from penstock_broker.transactions.transaction_records import (
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from penstock_broker.wire.batch_builder import NewRecord, build_batch
+from penstock_broker.wire.errors import DecodeError
+from penstock_broker.wire.records import Record, iter_batches
+
+_logger = logging.getLogger(__name__)
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+READ_BYTES = 4 << 20
+
+
+class Stored(NamedTuple):
+    """A record of the topic: what an id is from then on; None: it is forgotten."""
+
+    transactional_id: str
+    transaction: Transaction | None
+
+
+class TransactionStore(Protocol):
+    """Where the coordinator keeps transactions."""
+
+    def ensure_topic(self) -> None:
+        """Make the topic when the first id asks for it. KafkaError when that fails."""
+        ...
+
+    def check(self, transactional_id: str) -> None:
+        """KafkaError NOT_COORDINATOR where nothing can be said about this id: its partition was
+        not read to the end, or is offline."""
+        ...
+
+    def coordinator_epoch(self, transactional_id: str) -> int:
+        """The epoch of the id's coordinator, which its markers carry."""
+        ...
+
+    def write(self, transactional_id: str, transaction: Transaction | None) -> None:
+        """Append a record; on its way to the disk as the topic's settings say when this returns.
+        KafkaError: nothing is written."""
+        ...
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it could be read: then what it does not know does not exist."""
+        ...
+
+
+class TransactionsTopic:
+    """The store of the transaction coordinator."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        metadata: MetadataStore,
+        replicas: ReplicaManager,
+        create: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._metadata = metadata
+        self._replicas = replicas
+        self._create = create
+        self._count: int | None = None
+        self._unread: set[int] = set()
+
+    @property
+    def is_whole(self) -> bool:
+        return not self._unread
+
+    def ensure_topic(self) -> None:
+        if self.partition_count() == 0:
+            self._create()
+            self._count = None
+
+    def partition_count(self) -> int:
+        """Partitions of the topic; 0 while there is none."""
+        if not self._count:
+            topic = self._metadata.topic(TRANSACTIONS_TOPIC)
+            self._count = len(topic.partitions) if topic is not None else 0
+        return self._count
+
+    def partition_of(self, transactional_id: str) -> int:
+        """The partition that an id's records are in."""
+        return partition_for(transactional_id, self.partition_count())
+
+    def check(self, transactional_id: str) -> None:
+        if self.partition_count():
+            self._partition(transactional_id)
+
+    def _partition(self, transactional_id: str) -> Partition:
+        index = self.partition_of(transactional_id)
+        partition = self._replicas.find(TRANSACTIONS_TOPIC, index)
+        if partition is None or not partition.is_online or index in self._unread:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return partition
+
+    def coordinator_epoch(self, transactional_id: str) -> int:
+        return self._partition(transactional_id).leader_epoch
+
+    def write(self, transactional_id: str, transaction: Transaction | None) -> None:
+        self.ensure_topic()
+        partition = self._partition(transactional_id)
+        value = None if transaction is None else encode_value(transaction)
+        record = NewRecord(encode_key(transactional_id), value, self._clock.now_ms())
+        try:
+            result = partition.append(memoryview(build_batch([record])), acks_all=True)
+            if partition.high_watermark <= result.last_offset:
+                partition.log.flush()
+        except KafkaError as error:
+            raise KafkaError(_write_error(error.code), str(error)) from error
+
+    def replay(self) -> Iterator[Stored]:
+        """Everything that is in the topic, partition by partition, in order."""
+        for index in range(self.partition_count()):
+            try:
+                yield from self._replay(self._replicas.partition(TRANSACTIONS_TOPIC, index))
+            except (KafkaError, DecodeError) as error:
+                self._unread.add(index)
+                _logger.error("%s-%d cannot be read on: %s", TRANSACTIONS_TOPIC, index, error)
+
+    def _replay(self, partition: Partition) -> Iterator[Stored]:
+        offset = partition.log_start_offset
+        while offset < partition.high_watermark:
+            found = partition.fetch(offset, READ_BYTES)
+            if not found.size:
+                return
+            for batch in iter_batches(memoryview(found.read())):
+                for record in () if batch.is_control else batch.records():
+                    stored = _decode(record) if record.offset >= offset else None
+                    if stored is not None:
+                        yield stored
+                offset = batch.next_offset
+
+
+def _decode(record: Record) -> Stored | None:
+    """DecodeError for what nobody can read: an id whose state is not known must not begin anew."""
+    transactional_id = decode_key(record.key or b"")
+    if transactional_id is None:
+        return None
+    value = record.value
+    return Stored(
+        transactional_id, None if value is None else decode_value(transactional_id, value)
+    )
+
+
+def _write_error(code: ErrorCode) -> ErrorCode:
+    """What a client is told when the topic cannot be written (as Kafka maps it): nothing that is
+    not retriable, because the transaction is as it was."""
+    if code in {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR}:
+        return ErrorCode.NOT_COORDINATOR
+    if code in {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}:
+        # Kafka says UNKNOWN_SERVER_ERROR, which clients take for the end of everything.
+        return ErrorCode.INVALID_TXN_STATE
+    return code
