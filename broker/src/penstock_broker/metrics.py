@@ -267,22 +267,6 @@ class Metrics:
             "Time that clients were told to be silent, by quota type.",
             "quota",
         )
-        self.connections_created = self.counters(
-            "kafka_server_socketservermetrics_connection_creation_total",
-            "Connections accepted.",
-            "listener",
-        )
-        self.connections_closed = self.counters(
-            "kafka_server_socketservermetrics_connection_close_total",
-            "Connections ended by the broker, by reason.",
-            "reason",
-        )
-        self.network_bytes_in = self.counter(
-            "kafka_server_socketservermetrics_incoming_byte_total", "Bytes read from sockets."
-        )
-        self.network_bytes_out = self.counter(
-            "kafka_server_socketservermetrics_outgoing_byte_total", "Bytes written to sockets."
-        )
         self.loop_lag_seconds = self.histogram(
             "penstock_eventloop_lag_seconds",
             "How late the event loop ran what was due: the time that everything else waited.",

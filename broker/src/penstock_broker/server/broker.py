@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import penstock_broker.api  # noqa: F401 (registers the APIs)
-from penstock_broker.api.context import Services
 from penstock_broker.api.broker_configs import BrokerConfigs
+from penstock_broker.api.context import Services
 from penstock_broker.api.fetch_sessions import FetchSessions
 from penstock_broker.api.metadata import MetadataCache
 from penstock_broker.api.registry import Api, api_table
@@ -112,22 +112,21 @@ class Broker:
             # In a thread: recovery may take minutes, and probes ask meanwhile how far it is.
             await self._loop.run_in_executor(None, self.replicas.start, self.observation.loaded)
             self.groups.load(self.offsets.replay())
-        except (ConfigError, TlsError) as error:
+        except (ConfigError, TlsError, MetadataError, OSError, KafkaError) as error:
             self.logs.abandon()
             await self.observation.close()
-            raise StartError(str(error)) from error
-        except (MetadataError, OSError, KafkaError) as error:
             raise StartError(str(error)) from error
         except StopWantedError:
             self.logs.abandon()
             await self.observation.close()
             raise
         self.observation.watch(
-            self.metadata,
-            self.replicas,
-            self.groups,
-            self.purgatory,
-            self.listeners.all,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            groups=self.groups,
+            purgatory=self.purgatory,
+            sessions=self.services.fetch_sessions,
+            listeners=self.listeners.all,
         )
         try:
             bound = await self.listeners.start()

@@ -63,6 +63,8 @@ class Host(Protocol):
     """What a connection needs from its server."""
 
     frame_bytes_max: int
+    bytes_in: int
+    bytes_out: int
 
     def admit(self, connection: Connection) -> str | None:
         """Count a new connection; a reason if there is no room for it."""
@@ -177,6 +179,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._frames.buffer_updated(nbytes)
+        self._host.bytes_in += nbytes
         self.active_at = self._loop.time()
         self._work()
 
@@ -383,6 +386,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
         sent = sock.send(chunks[0], more) if len(chunks) == 1 else sock.sendmsg(chunks, [], more)
         self._out_bytes -= sent
+        self._host.bytes_out += sent
         left = sent
         while left:
             head = cast(bytes, out[0])
@@ -404,6 +408,7 @@ class Connection(asyncio.BufferedProtocol):
             sent = sock.send(piece.file.read(piece.position, size))
         if sent == 0:
             raise OSError(f"{piece} ended before its {piece.size} bytes")
+        self._host.bytes_out += sent
         self._out.popleft()
         if sent < piece.size:
             rest = FileSlice(piece.file, piece.position + sent, piece.size - sent)

@@ -232,7 +232,9 @@ class Dispatcher:
         self._clock = RequestClock()
         self.rest = self._clock.rest
         self._long_works = LongWorks(self._handle)
-        self._throttling = Throttling(services.quotas, services.clock.monotonic)
+        self._throttling = Throttling(
+            services.quotas, services.clock.monotonic, services.metrics.throttle_seconds
+        )
         self._routes: dict[tuple[int, int], Route] = {}
         for api in table.values():
             for version in api.versions:

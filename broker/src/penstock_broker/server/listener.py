@@ -61,6 +61,14 @@ class Listener:
         self._count = count
         self._user_of = parse_mapping_rules(config.settings.ssl_principal_mapping_rules)
         self._loop = loop
+        self.bytes_in = 0
+        """Bytes received, as they are on the wire but for TLS."""
+        self.bytes_out = 0
+        """Bytes sent."""
+        self.accepted = 0
+        """Connections that were let in."""
+        self.refused = 0
+        """Connections that found no room."""
         self._connections = 0
         self._server: asyncio.Server | None = None
 
@@ -111,7 +119,10 @@ class Listener:
         config = self.config
         connection.session = Session(config.name, config.protocol.value, connection.client_host)
         refusal = self._limits.admit(connection)
-        if refusal is None:
+        if refusal is not None:
+            self.refused += 1
+        else:
+            self.accepted += 1
             self._connections += 1
             if self._gate is not None:
                 self._gate.begin(connection)

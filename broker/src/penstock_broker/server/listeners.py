@@ -113,9 +113,9 @@ class Listeners:
         """What clients that came by this listener are told to connect to."""
         return self._advertised[name]
 
-    def counts(self) -> dict[str, int]:
-        """How many connections each has."""
-        return {name: len(listener) for name, listener in self._listeners.items()}
+    def all(self) -> dict[str, Listener]:
+        """The listeners by name."""
+        return self._listeners
 
     def refresh(self) -> None:
         """Look whether files of certificates, keys or users have changed."""

@@ -7,7 +7,7 @@ listener is up before the logs are loaded, because that is when one wants to kno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 
 from penstock_broker.clock import Clock
@@ -20,6 +20,7 @@ from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.server.health import Health, Phase
 from penstock_broker.server.http_server import HttpServer
 from penstock_broker.server.state_metrics import (
+    Door,
     Waiting,
     group_metrics,
     partition_metrics,
@@ -68,11 +69,13 @@ class Observation:
 
     def watch(
         self,
+        *,
         metadata: MetadataStore,
         replicas: ReplicaManager,
         groups: GroupCoordinator,
         purgatory: Waiting,
-        connections: Callable[[], dict[str, int]],
+        sessions: Sized,
+        listeners: Callable[[], Mapping[str, Door]],
     ) -> None:
         """Show the state of these from now on."""
         self.health.phase = Phase.OPENING
@@ -80,7 +83,7 @@ class Observation:
         for collector in (
             partition_metrics(metadata, replicas),
             group_metrics(groups, replicas),
-            server_metrics(purgatory, connections),
+            server_metrics(purgatory, sessions, listeners),
         ):
             self._metrics.collect_from(collector)
 

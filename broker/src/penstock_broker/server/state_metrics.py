@@ -12,8 +12,9 @@ import os
 import resource
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -44,6 +45,15 @@ class Waiting(Protocol):
 
 Labelled = Iterable[tuple[tuple[str, ...], float]]
 """(values of the labels, value)"""
+
+
+class Door(Sized, Protocol):
+    """What is asked of a listener; its length is how many connections it has."""
+
+    accepted: int
+    refused: int
+    bytes_in: int
+    bytes_out: int
 
 
 def gauge(name: str, text: str, value: float) -> Block:
@@ -186,8 +196,10 @@ def _lag_blocks(
 # -- the server ----------------------------------------------------------------------------------
 
 
-def server_metrics(purgatory: Waiting, connections: Callable[[], dict[str, int]]) -> Collector:
-    """Who is connected, and which requests wait. ``connections``: how many by listener."""
+def server_metrics(
+    purgatory: Waiting, sessions: Sized, listeners: Callable[[], Mapping[str, Door]]
+) -> Collector:
+    """Who is connected, what goes through the listeners, and which requests wait."""
 
     def collect() -> Iterator[Block]:
         waiting = Counter(purgatory.kinds())
@@ -197,15 +209,35 @@ def server_metrics(purgatory: Waiting, connections: Callable[[], dict[str, int]]
             "Requests that wait, by API.",
             [((kind,), waiting[kind]) for kind in sorted({"Fetch", "Produce", *waiting})],
         )
-        yield gauges(
-            "kafka_server_socketservermetrics_connection_count",
-            ("listener",),
-            "Connections by listener.",
-            [((name,), count) for name, count in connections().items()],
+        yield gauge(
+            "kafka_server_fetchsessioncache_numincrementalfetchsessions",
+            "Fetch sessions.",
+            len(sessions),
         )
+        yield from _listener_blocks(listeners())
         yield gauge("kafka_server_kafkaserver_brokerstate", "3: running.", STATE_RUNNING)
 
     return collect
+
+
+def _listener_blocks(listeners: Mapping[str, Door]) -> Iterator[Block]:
+    prefix = "kafka_server_socketservermetrics"
+    reads: tuple[tuple[str, str, str, Callable[[Door], int]], ...] = (
+        (f"{prefix}_connection_count", "gauge", "Connections.", len),
+        (f"{prefix}_connection_creation_total", "counter", "Connections let in.", _accepted),
+        ("penstock_connections_refused_total", "counter", "Connections without room.", _refused),
+        (f"{prefix}_incoming_byte_total", "counter", "Bytes received.", _bytes_in),
+        (f"{prefix}_outgoing_byte_total", "counter", "Bytes sent.", _bytes_out),
+    )
+    for name, kind, text, read in reads:
+        rows = [("", (("listener", key),), float(read(door))) for key, door in listeners.items()]
+        yield Block(name, kind, text, rows, ("listener",))
+
+
+_accepted: Callable[[Door], int] = attrgetter("accepted")
+_refused: Callable[[Door], int] = attrgetter("refused")
+_bytes_in: Callable[[Door], int] = attrgetter("bytes_in")
+_bytes_out: Callable[[Door], int] = attrgetter("bytes_out")
 
 
 # -- the process ---------------------------------------------------------------------------------

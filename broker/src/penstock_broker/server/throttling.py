@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock_broker.api.context import Encoded
+from penstock_broker.metrics import Family, Histogram
 from penstock_broker.quotas.client_quotas import ClientQuota, ClientQuotas
 from penstock_broker.server.connection import Connection
 from penstock_broker.wire.fields import Struct
@@ -27,11 +28,15 @@ INT32_MAX = 2**31 - 1
 class Throttling:
     """What the dispatcher asks about quotas."""
 
-    __slots__ = ("_now", "_quotas")
+    __slots__ = ("_now", "_quotas", "_throttles")
 
-    def __init__(self, quotas: ClientQuotas, now: Callable[[], float]) -> None:
+    def __init__(
+        self, quotas: ClientQuotas, now: Callable[[], float], throttles: Family[Histogram]
+    ) -> None:
+        """``throttles`` counts the times that clients are told, by quota type."""
         self._quotas = quotas
         self._now = now
+        self._throttles = throttles
 
     @property
     def generation(self) -> int:
@@ -45,17 +50,31 @@ class Throttling:
 
     def toll(self, quota: ClientQuota, api_key: int, request_bytes: int) -> Toll:
         """What a request that begins now will be charged with."""
-        return Toll(self._now, quota, api_key, request_bytes)
+        return Toll(self._now, quota, api_key, request_bytes, self._throttles)
 
 
 class Toll:
     """One request of a client with a quota."""
 
-    __slots__ = ("_api_key", "_began", "_now", "_quota", "_request_bytes", "_seconds")
+    __slots__ = (
+        "_api_key",
+        "_began",
+        "_now",
+        "_quota",
+        "_request_bytes",
+        "_seconds",
+        "_throttles",
+    )
 
     def __init__(
-        self, now: Callable[[], float], quota: ClientQuota, api_key: int, request_bytes: int
+        self,
+        now: Callable[[], float],
+        quota: ClientQuota,
+        api_key: int,
+        request_bytes: int,
+        throttles: Family[Histogram],
     ) -> None:
+        self._throttles = throttles
         self._now = now
         self._quota = quota
         self._api_key = api_key
@@ -70,16 +89,19 @@ class Toll:
     def pay(self, connection: Connection, response: Struct | Encoded | None) -> None:
         """The answer (None: it gets none) is ready: charge the request, say so in the answer, and
         mute the connection while there is a debt."""
-        now, quota, wait = self._now(), self._quota, 0.0
+        now, quota, wait, kind = self._now(), self._quota, 0.0, "request"
         if self._api_key == PRODUCE and quota.produce is not None:
-            wait = quota.produce.take(self._request_bytes, now)
+            wait, kind = quota.produce.take(self._request_bytes, now), "produce"
         elif type(response) is FetchResponse and quota.fetch is not None:
-            wait = quota.fetch.take(_fetched_bytes(response), now)
+            wait, kind = quota.fetch.take(_fetched_bytes(response), now), "fetch"
         if quota.request is not None:
             seconds = now - self._began if self._seconds is None else self._seconds
-            wait = max(wait, quota.request.take(seconds, now))
+            longer = quota.request.take(seconds, now)
+            if longer > wait:
+                wait, kind = longer, "request"
         if wait > 0:
             throttle_ms = math.ceil(wait * 1000)
+            self._throttles.labels(kind).observe(wait)
             if hasattr(response, "throttle_time_ms"):
                 answer: Any = response
                 answer.throttle_time_ms = max(answer.throttle_time_ms, throttle_ms)

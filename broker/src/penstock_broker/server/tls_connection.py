@@ -127,6 +127,7 @@ class TlsConnection(Connection):
                     return
                 if piece:
                     self._transport.write(piece)
+                    self._host.bytes_out += len(piece)
                 written += len(piece)
                 if written >= TURN_BYTES and not self._blocked:
                     self._is_reading_file = True  # nothing more until then
