@@ -1,9 +1,9 @@
 """A data directory that the first release wrote is opened by today's code, with all in it.
 
 ``golden/layout-1-clean.tar.gz`` was closed properly, ``layout-1-killed.tar.gz`` was killed and has
-a torn last batch in ``plain-1``. Both hold: ``plain`` (two partitions, LZ4, several segments, records
-deleted below 10 in the first), ``compacted`` (never compacted), ``numbered`` (an idempotent
-producer), and a group's commit. They are data, never made again.
+a torn last batch in ``plain-1``. Both hold: ``plain`` (two partitions, LZ4, several segments,
+records deleted below 10 in the first), ``compacted`` (never compacted), ``numbered`` (an
+idempotent producer), and a group's commit. They are data, never made again.
 """
 
 from __future__ import annotations
