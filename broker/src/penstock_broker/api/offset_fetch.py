@@ -3,7 +3,8 @@
 Behaviour:
 * Nothing committed, or a group that nobody knows: offset -1, epoch -1, empty metadata, no error.
 * NOT_COORDINATOR, never -1, while the group's part of the internal topic cannot be read.
-* require_stable (v7) makes no difference: without transactions every commit is stable.
+* require_stable (v7): UNSTABLE_OFFSET_COMMIT for a partition of which a transaction has committed
+  an offset and is not decided (KIP-447).
 
 Version notes:
 * v2: null topics ask for everything the group has; an error of its own. v5: leader epochs.
@@ -13,7 +14,8 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from typing import NamedTuple
 
 from penstock_broker.api.authorization import Operation, ResourceType, allowed, require
 from penstock_broker.api.context import Exchange, Services, Steps
@@ -37,7 +39,25 @@ from penstock_broker.wire.messages.offset_fetch import (
 
 NOTHING = CommittedOffset(-1, -1, "", -1)
 
-Offsets = Mapping[TopicPartition, CommittedOffset]
+
+class GroupOffsets(NamedTuple):
+    """What a group has committed, and where a transaction may soon commit something else."""
+
+    committed: Mapping[TopicPartition, CommittedOffset]
+    undecided: Set[TopicPartition]
+
+    def at(self, topic: str, partition: int) -> tuple[CommittedOffset, ErrorCode]:
+        """The answer for one partition."""
+        place = (topic, partition)
+        if place in self.undecided:
+            return NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return self.committed.get(place, NOTHING), ErrorCode.NONE
+
+
+def _offsets(services: Services, group_id: str, require_stable: bool) -> GroupOffsets:
+    committed = services.groups.committed(group_id)
+    undecided = services.groups.undecided(group_id) if require_stable else set()
+    return GroupOffsets(committed, undecided)
 
 
 def refuse(request: OffsetFetchRequest, error: KafkaError, version: int) -> OffsetFetchResponse:
@@ -70,11 +90,11 @@ def offset_fetch(services: Services, exchange: Exchange, request: OffsetFetchReq
     if exchange.api_version >= 8:
         groups = []
         for group in {group.group_id: group for group in request.groups}.values():
-            groups.append(_group_offsets(services, exchange, group))
+            groups.append(_group_offsets(services, exchange, group, request.require_stable))
             yield
         return OffsetFetchResponse(groups=groups)
     require(services, exchange, Operation.DESCRIBE, ResourceType.GROUP, request.group_id)
-    offsets = services.groups.committed(request.group_id)
+    offsets = _offsets(services, request.group_id, request.require_stable)
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
@@ -96,11 +116,11 @@ def offset_fetch(services: Services, exchange: Exchange, request: OffsetFetchReq
 
 
 def _group_offsets(
-    services: Services, exchange: Exchange, group: OffsetFetchRequestGroup
+    services: Services, exchange: Exchange, group: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     try:
         require(services, exchange, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
-        offsets = services.groups.committed(group.group_id)
+        offsets = _offsets(services, group.group_id, require_stable)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     return OffsetFetchResponseGroup(
@@ -127,7 +147,7 @@ def _group_offsets(
 def _look_up(
     services: Services,
     exchange: Exchange,
-    offsets: Offsets,
+    offsets: GroupOffsets,
     topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
 ) -> list[tuple[str, list[tuple[int, CommittedOffset, ErrorCode]]]]:
     """(topic, [(partition, offset, error)]) of what is asked for; when that is None, of everything
@@ -140,17 +160,14 @@ def _look_up(
 
     found: dict[str, list[tuple[int, CommittedOffset, ErrorCode]]] = {}
     if topics is None:
-        for (name, partition), offset in offsets.items():
-            found.setdefault(name, []).append((partition, offset, ErrorCode.NONE))
+        for name, partition in offsets.committed:
+            found.setdefault(name, []).append((partition, *offsets.at(name, partition)))
         return [(name, each) for name, each in found.items() if may_describe(name, quiet=True)]
     answers = []
     for topic in topics:
         name = topic.name
         if may_describe(name):
-            rows = [
-                (p, offsets.get((name, p), NOTHING), ErrorCode.NONE)
-                for p in topic.partition_indexes
-            ]
+            rows = [(p, *offsets.at(name, p)) for p in topic.partition_indexes]
         else:
             denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             rows = [(p, NOTHING, denied) for p in topic.partition_indexes]

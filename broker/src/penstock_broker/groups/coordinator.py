@@ -29,6 +29,7 @@ from penstock_broker.groups.members import (
     SyncResult,
 )
 from penstock_broker.groups.offset_records import CommittedOffset, GroupKey, OffsetKey
+from penstock_broker.groups.pending_offsets import Decision, PendingChange, PendingOffsets
 from penstock_broker.groups.states import GroupState
 from penstock_broker.groups.subscription import subscribed_topics
 from penstock_broker.metrics import Metrics
@@ -36,14 +37,24 @@ from penstock_broker.metrics import Metrics
 _logger = logging.getLogger(__name__)
 
 TopicPartition = tuple[str, int]
+ProducerAndEpoch = tuple[int, int]
 Change = tuple[OffsetKey, CommittedOffset | None] | tuple[GroupKey, StoredGroup | None]
 
 
 class GroupStore(Protocol):
     """The internal topic."""
 
-    def write(self, group_id: str, changes: Iterable[Change]) -> None:
-        """Append records (None: a tombstone), all or nothing; KafkaError when it cannot."""
+    def write(
+        self, group_id: str, changes: Iterable[Change], producer: ProducerAndEpoch | None = None
+    ) -> None:
+        """Append records (None: a tombstone), all or nothing; KafkaError when it cannot.
+
+        ``producer``: they are part of its transaction.
+        """
+        ...
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of the internal topic that a group's records are in."""
         ...
 
     def problem(self, group_id: str) -> ErrorCode:
@@ -94,24 +105,34 @@ class GroupCoordinator:
         self._metrics = metrics or Metrics()
         self._new_id = new_id
         self._entries: dict[str, _Entry] = {}
+        self._pending = PendingOffsets()
 
     # -- start -------------------------------------------------------------------------------
 
-    def load(self, changes: Iterable[Change]) -> None:
+    def load(self, changes: Iterable[Change | PendingChange | Decision]) -> None:
         """Take over what the internal topic says, in the order in which it was written."""
         stored: dict[str, StoredGroup] = {}
-        for key, value in changes:
+        for change in changes:
+            if isinstance(change, Decision):
+                self.transaction_decided(*change)
+                continue
+            if isinstance(change, PendingChange):
+                self._load_pending(change)
+                continue
+            key, value = change
             if isinstance(key, GroupKey):
                 if isinstance(value, StoredGroup):
                     stored[key.group] = value
                 else:
                     stored.pop(key.group, None)
                 continue
-            offsets = self._entry_or_new(key.group).offsets
+            offsets, place = self._entry_or_new(key.group).offsets, (key.topic, key.partition)
             if isinstance(value, CommittedOffset):
-                offsets[key.topic, key.partition] = value
+                offsets[place] = value
+                self._pending.supersede(key.group, (place,))
             else:
-                offsets.pop((key.topic, key.partition), None)
+                offsets.pop(place, None)
+                self._pending.drop(key.group, (place,))
         for group_id, group in stored.items():
             entry = self._entry_or_new(group_id)
             entry.state_timestamp_ms = group.state_timestamp_ms
@@ -123,7 +144,15 @@ class GroupCoordinator:
             )
             self._reschedule(entry)
         for group_id in [g for g, e in self._entries.items() if g not in stored and not e.offsets]:
-            del self._entries[group_id]
+            if not self._pending.has_group(group_id):
+                del self._entries[group_id]
+
+    def _load_pending(self, change: PendingChange) -> None:
+        producer_id, key, value = change
+        place = (key.topic, key.partition)
+        if value is not None:
+            self._entry_or_new(key.group)
+            self._pending.add(producer_id, key.group, {place: value})
 
     # -- membership --------------------------------------------------------------------------
 
@@ -189,10 +218,12 @@ class GroupCoordinator:
         offsets: Mapping[TopicPartition, CommittedOffset],
         *,
         unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+        producer: ProducerAndEpoch | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
         """OffsetCommit; one code per partition. Nothing is acknowledged that is not in the log.
 
-        ``unknown_group`` is what a member of a group that is not there is told.
+        ``unknown_group`` is what a member of a group that is not there is told. ``producer``
+        (TxnOffsetCommit): they count when its transaction commits.
         """
         self._require_well(group_id)
         entry = self._entries.get(group_id)
@@ -201,7 +232,11 @@ class GroupCoordinator:
                 return dict.fromkeys(offsets, unknown_group)
             entry = self._entry_or_new(group_id)
         error = entry.group.commit_allowed(
-            member_id, group_instance_id, generation_id, self._now_ms()
+            member_id,
+            group_instance_id,
+            generation_id,
+            self._now_ms(),
+            transactional=producer is not None,
         )
         if error is not ErrorCode.NONE:
             return dict.fromkeys(offsets, error)
@@ -212,10 +247,15 @@ class GroupCoordinator:
                 self._store.write(
                     group_id,
                     [(OffsetKey(group_id, *place), offset) for place, offset in good.items()],
+                    producer,
                 )
             except KafkaError as failure:
                 return {**codes, **dict.fromkeys(good, _commit_error(failure.code))}
-            entry.offsets.update(good)
+            if producer is not None:
+                self._pending.add(producer[0], group_id, good)
+            else:
+                entry.offsets.update(good)
+                self._pending.supersede(group_id, good)
             self._metrics.offset_commits.inc(len(good))
         return codes
 
@@ -229,6 +269,19 @@ class GroupCoordinator:
         self._require_well(group_id)
         entry = self._entries.get(group_id)
         return entry.offsets if entry is not None else {}
+
+    def undecided(self, group_id: str) -> set[TopicPartition]:
+        """Where a transaction is open that may soon commit another offset of a group."""
+        return self._pending.places(group_id) if self._pending.has_group(group_id) else set()
+
+    def transaction_decided(self, partition: int, producer_id: int, is_commit: bool) -> None:
+        """The marker of a producer's transaction is in a partition of the internal topic."""
+        store = self._store
+        decided = self._pending.decide(
+            producer_id, commit=is_commit, is_here=lambda g: store.partition_of(g) == partition
+        )
+        for group_id, offsets in decided.items():
+            self._entry_or_new(group_id).offsets.update(offsets)
 
     def delete_offsets(
         self, group_id: str, places: Iterable[TopicPartition]
@@ -254,15 +307,17 @@ class GroupCoordinator:
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted: its offsets mean nothing to a topic that takes its name later."""
         for entry in self._entries.values():
-            self._drop(entry, [place for place in entry.offsets if place[0] == topic])
+            places = entry.offsets.keys() | self._pending.places(entry.group.group_id)
+            self._drop(entry, [place for place in places if place[0] == topic])
 
     def _drop(self, entry: _Entry, places: Iterable[TopicPartition]) -> None:
-        known = [place for place in places if place in entry.offsets]
+        group_id = entry.group.group_id
+        known = [p for p in places if p in entry.offsets or self._pending.has(group_id, p)]
         if known:
-            group_id = entry.group.group_id
             self._store.write(group_id, [(OffsetKey(group_id, *place), None) for place in known])
             for place in known:
-                del entry.offsets[place]
+                entry.offsets.pop(place, None)
+            self._pending.drop(group_id, known)
 
     def expire(self) -> None:
         """Drop offsets whose time is over (KIP-211), and groups that nothing is left of.
@@ -283,6 +338,7 @@ class GroupCoordinator:
                 entry.group.state is GroupState.EMPTY
                 and not entry.offsets
                 and not entry.group.pending
+                and not self._pending.has_group(group_id)
             ):
                 if entry.state_timestamp_ms >= 0:
                     self._store.write(group_id, [(GroupKey(group_id), None)])
@@ -306,6 +362,7 @@ class GroupCoordinator:
             place
             for place, offset in entry.offsets.items()
             if place[0] not in kept
+            and not self._pending.has(group.group_id, place)
             and (
                 max(offset.commit_timestamp_ms, since_ms) <= oldest_ms
                 if offset.expire_timestamp_ms < 0
@@ -352,12 +409,14 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if entry.group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        tombstones: list[Change] = [(OffsetKey(group_id, *place), None) for place in entry.offsets]
+        places = entry.offsets.keys() | self._pending.places(group_id)
+        tombstones: list[Change] = [(OffsetKey(group_id, *place), None) for place in places]
         try:
             self._store.write(group_id, [*tombstones, (GroupKey(group_id), None)])
         except KafkaError as failure:
             return _commit_error(failure.code)
         entry.group.delete()
+        self._pending.drop_group(group_id)
         self._remove(entry)
         return ErrorCode.NONE
 

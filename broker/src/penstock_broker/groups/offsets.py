@@ -19,7 +19,7 @@ from penstock_broker.cluster.java_hash import partition_for
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.groups.coordinator import Change
+from penstock_broker.groups.coordinator import Change, ProducerAndEpoch
 from penstock_broker.groups.members import StoredGroup
 from penstock_broker.groups.offset_records import (
     CommittedOffset,
@@ -34,6 +34,8 @@ from penstock_broker.groups.offset_records import (
     encode_offset_key,
     encode_offset_value,
 )
+from penstock_broker.groups.pending_offsets import Decision, PendingChange
+from penstock_broker.log.markers import read_marker
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
@@ -96,15 +98,25 @@ class OffsetsTopic:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.NONE
 
-    def write(self, group_id: str, changes: Iterable[Change]) -> None:
+    def write(
+        self, group_id: str, changes: Iterable[Change], producer: ProducerAndEpoch | None = None
+    ) -> None:
         """Append one batch; acknowledged by the log or KafkaError."""
         self.ensure_topic()
         now_ms = self._clock.now_ms()
         records = [NewRecord(*_encode(change), now_ms) for change in changes]
         partition = self._replicas.partition(OFFSETS_TOPIC, self.partition_of(group_id))
-        partition.append(memoryview(build_batch(records)), acks_all=True)
+        if producer is None:
+            partition.append(memoryview(build_batch(records)), acks_all=True)
+        else:
+            producer_id, epoch = producer
+            partition.append_offsets(
+                build_batch(
+                    records, producer_id=producer_id, producer_epoch=epoch, transactional=True
+                )
+            )
 
-    def replay(self) -> Iterator[Change]:
+    def replay(self) -> Iterator[Change | PendingChange | Decision]:
         """Everything that is in the topic, partition by partition, in order."""
         for index in range(self.partition_count()):
             try:
@@ -113,17 +125,27 @@ class OffsetsTopic:
                 self._unread.add(index)
                 _logger.error("%s-%d cannot be read on: %s", OFFSETS_TOPIC, index, error)
 
-    def _replay(self, partition: Partition) -> Iterator[Change]:
+    def _replay(self, partition: Partition) -> Iterator[Change | PendingChange | Decision]:
         offset = partition.log_start_offset
         while offset < partition.high_watermark:
             found = partition.fetch(offset, READ_BYTES)
             if not found.size:
                 return
             for batch in iter_batches(memoryview(found.read())):
+                if batch.is_control:
+                    marker = read_marker(batch)
+                    if marker is not None:
+                        yield Decision(partition.index, batch.producer_id, marker.is_commit)
+                    offset = batch.next_offset
+                    continue
                 for record in batch.records():
                     change = self._change(partition, record) if record.offset >= offset else None
                     if change is not None:
-                        yield change
+                        yield (
+                            _pending(batch.producer_id, change)
+                            if (batch.is_transactional)
+                            else change
+                        )
                 offset = batch.next_offset
 
     @staticmethod
@@ -146,6 +168,7 @@ class OffsetsTopic:
             and partition.is_online
             and index not in self._unread
             and partition.size_bytes > REWRITE_BYTES
+            and partition.last_stable_offset == partition.high_watermark
         ]
         groups: dict[int, list[str]] = {partition.index: [] for partition in large}
         for group_id in group_ids if large else ():
@@ -172,6 +195,14 @@ class OffsetsTopic:
             _logger.warning("%s-%d is not rewritten: %s", OFFSETS_TOPIC, partition.index, error)
             return 0
         return 1
+
+
+def _pending(producer_id: int, change: Change) -> Change | PendingChange:
+    """A change that is part of a transaction, as all are that commit offsets in one."""
+    key, value = change
+    if isinstance(key, OffsetKey) and not isinstance(value, StoredGroup):
+        return PendingChange(producer_id, key, value)
+    return change
 
 
 def _encode(change: Change) -> tuple[bytes, bytes | None]:
