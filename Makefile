@@ -20,7 +20,7 @@ ifdef SSL_CERT_FILE
 export PIP_CERT ?= $(SSL_CERT_FILE)
 endif
 
-.PHONY: help install lock demo test check format bench kill-loop up down clean
+.PHONY: help install lock demo test check format bench kill-loop hostile fuzz up down clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -70,6 +70,13 @@ bench: install ## the figures: broker, audited producer, landing
 
 kill-loop: install ## 200 times kill -9 under load: nothing acknowledged may be lost or twice
 	$(BIN)/python benchmarks/broker/kill_loop.py
+
+hostile: install ## a normal client among 1,000 hostile frames a second: what it keeps of its throughput
+	$(BIN)/python benchmarks/broker/hostile.py
+
+FUZZ_SECONDS ?= 600
+fuzz: install ## frames that are a little wrong, guided by coverage, for FUZZ_SECONDS
+	$(BIN)/python tests/broker/limits/fuzzing.py $(FUZZ_SECONDS)
 
 up: install ## start the services of this directory and wait until they serve
 	@$(BIN)/penstock up
