@@ -53,6 +53,8 @@ from penstock_broker.server.tls import TlsError
 _logger = logging.getLogger(__name__)
 
 GROUPS_REWRITE_CHECK_MS = 60_000
+DRAIN_SECONDS = 0.5
+"""How long a stop waits for clients to take the answers that are ready."""
 
 
 class StartError(Exception):
@@ -314,7 +316,7 @@ class Broker:
         self.listeners.stop_accepting()
         await self._jobs.stop()
         self.purgatory.complete_all()
-        await asyncio.sleep(0)
+        await self.listeners.drain(DRAIN_SECONDS)
         self.listeners.close_all()
         await asyncio.sleep(0)
         self.log_jobs.stop()

@@ -441,6 +441,11 @@ class Connection(asyncio.BufferedProtocol):
         """Answers in memory that the peer does not read."""
         return self._out_bytes if self._blocked else 0
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether an answer is ready that the peer has not taken yet."""
+        return bool(self._out)
+
     def abort(self, reason: str | None) -> None:
         """End the connection now, with a line in the log if there is something to say."""
         if reason is not None and not self.is_closed:

@@ -20,6 +20,7 @@ from penstock_broker.server.tls import TlsContext
 _logger = logging.getLogger(__name__)
 
 REAP_SECONDS = 1.0
+DRAIN_POLL_SECONDS = 0.01
 LINES_A_SECOND = 20
 """About connections, in the log: hostile ones come by the thousand."""
 
@@ -142,6 +143,13 @@ class Listeners:
         if self._reaper is not None:
             self._reaper.cancel()
             self._reaper = None
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until clients have taken what is ready for them, but no longer than this."""
+        deadline = self._loop.time() + seconds
+        await asyncio.sleep(0)
+        while any(each.has_unsent for each in self.limits.all()) and self._loop.time() < deadline:
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
 
     def abort_all(self) -> None:
         """End every connection without another word."""

@@ -210,6 +210,13 @@ class TlsConnection(Connection):
         buffered = self._transport.get_write_buffer_size() if self._transport is not None else 0
         return super().unsent_bytes + buffered
 
+    @property
+    def has_unsent(self) -> bool:
+        transport = self._transport
+        return super().has_unsent or (
+            transport is not None and transport.get_write_buffer_size() > 0
+        )
+
 
 def _whole(data: bytes, piece: FileSlice) -> bytes:
     if not data:
