@@ -52,6 +52,34 @@ def test_the_answers_say_what_they_should() -> None:
     assert configs["retention.ms"].value == "604800000"
     assert any(config.synonyms for config in configs.values())
     assert found[1, 12].responses[0].partitions[0].high_watermark == 30
+    _the_newer_apis(found)
+
+
+def _the_newer_apis(found: dict[tuple[int, int], Any]) -> None:
+    """The last answer of each (API, version): topic ids, transactions, admin."""
+    described = found[75, 0].topics[0]
+    assert found[1, 16].responses[0].topic_id == described.topic_id
+    assert found[1, 17].responses[0].partitions[0].error_code == 75, "an epoch of the future"
+    first, second = found[0, 11].responses[0].partition_responses
+    assert (first.error_code, second.error_code) == (0, 3)
+    assert first.base_offset >= 30
+    assert found[9, 9].groups[0].topics[0].partitions[0].committed_offset == 7
+    assert found[2, 8].topics[0].partitions[0].offset == 0
+    assert found[2, 9].topics[0].partitions[0].error_code == 35
+    assert {group.group_type for group in found[16, 5].groups} == {"classic"}
+    assert found[26, 4].error_code == found[25, 4].error_code == 49
+    assert found[65, 0].transaction_states[0].error_code == 105
+    assert found[66, 1].unknown_state_filters == ["Odd"]
+    assert [p.error_code for p in found[61, 0].topics[0].partitions] == [0, 3]
+    elected = found[43, 2].replica_election_results[0].partition_result
+    assert [p.error_code for p in elected] == [84, 3]
+    assert found[35, 4].results[0].usable_bytes > 0
+    assert found[34, 2].results[0].partitions[0].error_code == 57
+    assert [topic.error_code for topic in found[19, 7].topics] == [0, 17]
+    users = {result.user: result for result in found[50, 0].results}
+    assert users["wire-golden"].credential_infos[0].iterations == 4096
+    assert users["wire-none"].error_code == 91
+    assert [v.value for v in found[48, 1].entries[0].values] == [12345.0]
 
 
 @pytest.mark.parametrize("name", BATCHES)

@@ -33,7 +33,14 @@ STORAGE_ERROR_SINCE = 6
 LEADER_SINCE = 16
 IDS_SINCE = 13
 
-_NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_NOT_THERE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors that are no reason to answer early: their clients would ask again at once."""
 
 Wanted = tuple[TopicKey, str | None, FetchPartition]
 """Topic by name or id, its name if it is known, and what is wanted."""
@@ -65,7 +72,7 @@ class Reading:
         self.size = 0
         """Bytes of records."""
         self.unknown = 0
-        """Partitions that are not there."""
+        """Partitions that are not there, for this client."""
         self.found: list[tuple[Wanted, PartitionData]] = []
         self._services = services
         self._exchange = exchange
