@@ -17,6 +17,8 @@ from typing import Protocol
 
 from penstock_broker.clock import Clock, Timer, Timers
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.groups import footprint
+from penstock_broker.groups.footprint import Footprint
 from penstock_broker.groups.group_state import CONSUMER_PROTOCOL_TYPE, Group
 from penstock_broker.groups.members import (
     Answer,
@@ -81,6 +83,8 @@ class CoordinatorLimits:
 
     offset_metadata_bytes_max: int = 4_096
     offsets_retention_ms: int = 604_800_000
+    groups_max: int = 100_000
+    bytes_max: int = 256 << 20
 
 
 class GroupCoordinator:
@@ -106,6 +110,7 @@ class GroupCoordinator:
         self._new_id = new_id
         self._entries: dict[str, _Entry] = {}
         self._pending = PendingOffsets()
+        self._footprint = Footprint(limits.groups_max, limits.bytes_max)
 
     # -- start -------------------------------------------------------------------------------
 
@@ -146,6 +151,15 @@ class GroupCoordinator:
         for group_id in [g for g, e in self._entries.items() if g not in stored and not e.offsets]:
             if not self._pending.has_group(group_id):
                 del self._entries[group_id]
+                self._footprint.forget(group_id)
+        self._recount()
+
+    def _recount(self) -> None:
+        """Charge each group with what it has: transactions that abort leave too much behind."""
+        for group_id, entry in self._entries.items():
+            group = entry.group
+            self._footprint.note_members(group_id, group.members.values(), len(group.pending))
+            self._footprint.set_offsets(group_id, footprint.of_offsets(entry.offsets))
 
     def _load_pending(self, change: PendingChange) -> None:
         producer_id, key, value = change
@@ -162,10 +176,12 @@ class GroupCoordinator:
         """JoinGroup; ``waiter`` gets the result, now or when the generation begins."""
         self._require(group_id)
         entry = self._entries.get(group_id)
+        if entry is None and request.member_id:
+            waiter(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            return
+        known = entry.group.members.get(request.member_id) if entry is not None else None
+        self._footprint.require_room(group_id, footprint.of_join(request, known))
         if entry is None:
-            if request.member_id:
-                waiter(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-                return
             entry = self._entry_or_new(group_id)
         if not request.member_id:
             prefix = request.group_instance_id or request.client_id
@@ -181,6 +197,7 @@ class GroupCoordinator:
         if entry is None:
             waiter(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
             return
+        self._footprint.require_room(group_id, sum(map(len, request.assignments.values())))
         self._carry_out(entry, entry.group.sync(request, waiter, self._now_ms()))
 
     def heartbeat(
@@ -230,6 +247,7 @@ class GroupCoordinator:
         if entry is None:
             if generation_id >= 0:
                 return dict.fromkeys(offsets, unknown_group)
+            self._footprint.require_room(group_id, 0)
             entry = self._entry_or_new(group_id)
         error = entry.group.commit_allowed(
             member_id,
@@ -243,6 +261,10 @@ class GroupCoordinator:
         codes = {place: self._check_metadata(offset) for place, offset in offsets.items()}
         good = {place: offsets[place] for place, code in codes.items() if code is ErrorCode.NONE}
         if good:
+            before = {place: entry.offsets[place] for place in good if place in entry.offsets}
+            more = footprint.of_offsets(good) - footprint.of_offsets(before)
+            if more > 0:
+                self._footprint.require_room(group_id, more)
             try:
                 self._store.write(
                     group_id,
@@ -256,6 +278,7 @@ class GroupCoordinator:
             else:
                 entry.offsets.update(good)
                 self._pending.supersede(group_id, good)
+            self._footprint.note_offsets(group_id, more)
             self._metrics.offset_commits.inc(len(good))
         return codes
 
@@ -316,7 +339,9 @@ class GroupCoordinator:
         if known:
             self._store.write(group_id, [(OffsetKey(group_id, *place), None) for place in known])
             for place in known:
-                entry.offsets.pop(place, None)
+                offset = entry.offsets.pop(place, None)
+                if offset is not None:
+                    self._footprint.note_offsets(group_id, -footprint.of_offset(offset))
             self._pending.drop(group_id, known)
 
     def expire(self) -> None:
@@ -357,6 +382,7 @@ class GroupCoordinator:
         else:
             return []
         now_ms = self._clock.now_ms()
+        self._recount()
         oldest_ms = now_ms - self._limits.offsets_retention_ms
         return [
             place
@@ -442,12 +468,14 @@ class GroupCoordinator:
         if entry is None:
             group = Group(group_id, self._group_limits)
             entry = self._entries[group_id] = _Entry(group)
+            self._footprint.note_members(group_id, (), 0)
         return entry
 
     def _remove(self, entry: _Entry) -> None:
         if entry.timer is not None:
             entry.timer.cancel()
         del self._entries[entry.group.group_id]
+        self._footprint.forget(entry.group.group_id)
 
     def _carry_out(self, entry: _Entry, effects: list[Effect]) -> None:
         queue = deque(effects)
@@ -457,6 +485,8 @@ class GroupCoordinator:
                 effect.deliver()
             else:
                 queue.extend(self._store_group(entry))
+        group = entry.group
+        self._footprint.note_members(group.group_id, group.members.values(), len(group.pending))
         self._note_change(entry)
         self._reschedule(entry)
 

@@ -1,0 +1,89 @@
+"""About how much memory groups take, so that there is an end to it.
+
+Anybody may invent groups, join with megabytes of metadata, or commit offsets with metadata for
+every partition. So each group is charged, and what would exceed the bound is refused with
+GROUP_MAX_SIZE_REACHED; what is there stays as it is. The figures are those of 64-bit CPython.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.groups.members import JoinRequest, Member, Protocols
+from penstock_broker.groups.offset_records import CommittedOffset
+
+GROUP_BYTES = 2_000
+MEMBER_BYTES = 1_000
+PROTOCOL_BYTES = 150
+OFFSET_BYTES = 300
+
+
+class Footprint:
+    """What all groups of a coordinator take."""
+
+    def __init__(self, groups_max: int, bytes_max: int) -> None:
+        self.total = 0
+        """Bytes, about."""
+        self._groups_max = groups_max
+        self._bytes_max = bytes_max
+        self._members: dict[str, int] = {}
+        self._offsets: dict[str, int] = {}
+
+    def require_room(self, group_id: str, more: int) -> None:
+        """Whether a group, perhaps a new one, may take ``more`` bytes. GROUP_MAX_SIZE_REACHED."""
+        if more <= 0 and group_id in self._members:
+            return
+        if group_id not in self._members:
+            if len(self._members) >= self._groups_max:
+                raise KafkaError(
+                    ErrorCode.GROUP_MAX_SIZE_REACHED,
+                    f"There are {self._groups_max} groups (group.coordinator.max.groups).",
+                )
+            more += GROUP_BYTES
+        if self.total + more > self._bytes_max:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"Groups take {self.total} bytes (group.coordinator.max.bytes).",
+            )
+
+    def note_members(self, group_id: str, members: Iterable[Member], pending: int) -> None:
+        """A group has these members now, and so many ids that were handed out."""
+        now = GROUP_BYTES + MEMBER_BYTES * pending
+        for member in members:
+            now += _of_protocols(member.protocols) + len(member.assignment)
+        self.total += now - self._members.get(group_id, 0)
+        self._members[group_id] = now
+
+    def note_offsets(self, group_id: str, more: int) -> None:
+        """A group has committed, or forgotten, so many bytes."""
+        self.total += more
+        self._offsets[group_id] = self._offsets.get(group_id, 0) + more
+
+    def set_offsets(self, group_id: str, count: int) -> None:
+        """A group's offsets take so many bytes."""
+        self.note_offsets(group_id, count - self._offsets.get(group_id, 0))
+
+    def forget(self, group_id: str) -> None:
+        """The group is gone."""
+        self.total -= self._members.pop(group_id, 0) + self._offsets.pop(group_id, 0)
+
+
+def of_join(request: JoinRequest, known: Member | None) -> int:
+    """What a member that joins so takes, beyond what it takes if it is known already."""
+    before = _of_protocols(known.protocols) if known is not None else 0
+    return _of_protocols(request.protocols) - before
+
+
+def of_offset(offset: CommittedOffset) -> int:
+    """What a committed offset takes."""
+    return OFFSET_BYTES + len(offset.metadata)
+
+
+def of_offsets(offsets: Mapping[tuple[str, int], CommittedOffset]) -> int:
+    """What committed offsets take."""
+    return sum(map(of_offset, offsets.values()))
+
+
+def _of_protocols(protocols: Protocols) -> int:
+    return MEMBER_BYTES + sum(PROTOCOL_BYTES + len(name) + len(data) for name, data in protocols)

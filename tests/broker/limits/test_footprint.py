@@ -1,0 +1,131 @@
+"""There is an end to what groups take: their number, members' metadata, offsets."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
+from penstock_broker.groups.members import GroupLimits, JoinRequest, JoinResult, SyncRequest
+from penstock_broker.groups.offset_records import CommittedOffset
+from penstock_broker.testing.sim_clock import SimClock
+
+
+class Store:
+    def write(self, *_: object) -> None:
+        pass
+
+    def partition_of(self, group_id: str) -> int:
+        return 0
+
+    def problem(self, group_id: str) -> ErrorCode:
+        return ErrorCode.NONE
+
+
+class House:
+    def __init__(self, **limits: int) -> None:
+        self.clock = SimClock()
+        self.groups = GroupCoordinator(
+            clock=self.clock,
+            timers=self.clock,
+            store=Store(),
+            group_limits=GroupLimits(initial_rebalance_delay_ms=0),
+            limits=CoordinatorLimits(**limits),
+        )
+
+    def join(self, group: str, size: int = 10, member: str = "") -> JoinResult:
+        found: list[JoinResult] = []
+        request = JoinRequest(
+            member_id=member,
+            group_instance_id=None,
+            new_member_id="",
+            client_id="c",
+            client_host="/h",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=(("range", b"x" * size),),
+            require_known_member_id=False,
+        )
+        self.groups.join(group, request, found.append)
+        return found[0]
+
+    def commit(self, group: str, count: int, metadata: str = "") -> set[ErrorCode]:
+        offsets = {
+            ("t", n): CommittedOffset(1, -1, metadata, self.clock.now_ms()) for n in range(count)
+        }
+        return set(self.groups.commit(group, "", None, -1, offsets).values())
+
+    @property
+    def total(self) -> int:
+        return self.groups._footprint.total
+
+
+def refused(what: object, *arguments: object) -> bool:
+    with pytest.raises(KafkaError) as caught:
+        what(*arguments)  # type: ignore[operator]
+    return caught.value.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_no_more_groups_than_there_may_be() -> None:
+    house = House(groups_max=3)
+    assert house.commit("a", 1) == {ErrorCode.NONE}
+    house.join("b")
+    house.join("c")
+    assert refused(house.join, "d")
+    assert refused(house.commit, "e", 1)
+    assert house.commit("a", 2) == {ErrorCode.NONE}, "those that are there go on"
+    assert house.groups.delete("a") is ErrorCode.NONE
+    house.join("d")
+
+
+def test_huge_metadata_of_members_is_refused() -> None:
+    house = House(bytes_max=1 << 20)
+    member = house.join("g", 600_000)
+    assert member.error is ErrorCode.NONE
+    assert refused(house.join, "h", 600_000)
+    again = house.join("g", 600_000, member.member_id)
+    assert again.error is ErrorCode.NONE, "a member that comes again takes nothing more"
+    house.groups.leave("g", [(member.member_id, None)])
+    assert house.total < 10_000
+    assert house.join("h", 600_000).error is ErrorCode.NONE
+
+
+def test_huge_assignments_are_refused() -> None:
+    house = House(bytes_max=1 << 20)
+    member = house.join("g")
+    request = SyncRequest(
+        member.member_id, None, 1, "consumer", "range", {member.member_id: b"x" * 2_000_000}
+    )
+    assert refused(house.groups.sync, "g", request, lambda result: None)
+
+
+def test_offsets_are_charged_and_given_back() -> None:
+    house = House(bytes_max=1 << 20)
+    assert house.commit("g", 100, "m" * 4_000) == {ErrorCode.NONE}
+    before = house.total
+    assert before > 400_000
+    assert house.commit("g", 100, "m" * 4_000) == {ErrorCode.NONE}
+    assert house.total == before, "the same offsets again"
+    assert refused(house.commit, "h", 200, "m" * 4_000)
+    house.groups.forget_topic("t")
+    assert house.total < 10_000
+
+
+def test_ids_that_are_handed_out_are_charged_until_they_expire() -> None:
+    house = House(bytes_max=1 << 20)
+    house.join("g", 10)
+    before = house.total
+    house.groups.delete("nobody")
+    house.clock.advance(400_000)
+    assert house.total < before, "its session ended"
+
+
+def test_what_is_loaded_is_charged() -> None:
+    house = House()
+    house.commit("g", 10, "m" * 100)
+    other = House()
+    other.groups.load(house.groups.snapshot(["g"]))
+    assert other.total == pytest.approx(house.total)
+    other.groups.expire()
+    assert other.total == pytest.approx(house.total)
