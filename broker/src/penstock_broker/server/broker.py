@@ -182,7 +182,10 @@ class Broker:
                 config.group_max_size,
             ),
             limits=CoordinatorLimits(
-                config.offset_metadata_max_bytes, config.offsets_retention_minutes * 60_000
+                config.offset_metadata_max_bytes,
+                config.offsets_retention_minutes * 60_000,
+                config.group_coordinator_max_groups,
+                config.group_coordinator_max_bytes,
             ),
             metrics=self.metrics,
         )
