@@ -38,6 +38,8 @@ WAIT = 60.0
 PARTITIONS = {"audited": 3, "plain": 2, "table": 1}
 KEYS = 200
 STARTS_KILLED = 0.15
+PROGRESS = 100
+"""Records that each producer gets acknowledged between two kills, at least."""
 Place = tuple[str, int, int]
 
 
@@ -62,6 +64,7 @@ class Writer:
                 "reconnect.backoff.max.ms": 50,
                 "retry.backoff.ms": 10,
                 "retry.backoff.max.ms": 100,
+                "topic.metadata.refresh.fast.interval.ms": 20,
                 "message.timeout.ms": 300_000,
                 "retries": 1_000_000,
                 "log_level": 0,
@@ -218,9 +221,16 @@ def problems_of(writers: list[Writer], reader: Reader, stored: dict[Place, bytes
     return found
 
 
-def kill_once(broker: BrokerProcess, chance: random.Random) -> None:
-    """Let it work for a while, kill it, and start it again; now and then kill it starting."""
-    time.sleep(0.05 + chance.random() * 0.45)
+def kill_once(broker: BrokerProcess, writers: list[Writer], chance: random.Random) -> None:
+    """Let all of them write for a while, kill it, and start it again; now and then kill it
+    starting."""
+    wanted = [len(writer.acknowledged) + PROGRESS for writer in writers]
+    deadline = time.monotonic() + WAIT
+    while any(len(w.acknowledged) < n for w, n in zip(writers, wanted, strict=True)):
+        if time.monotonic() > deadline:
+            raise SystemExit("FAILED: a producer makes no progress")
+        time.sleep(0.005)
+    time.sleep(chance.random() * 0.2)
     broker.kill()
     while chance.random() < STARTS_KILLED:
         timer = threading.Timer(0.02 + chance.random() * 0.3, broker.kill)
@@ -258,11 +268,11 @@ def run(kills: int, seed: int, data: Path) -> int:
     ]
     reader = Reader(broker.bootstrap)
     for number in range(1, kills + 1):
-        kill_once(broker, chance)
+        kill_once(broker, writers, chance)
         reader.go_back()
         if number % 20 == 0:
-            count = sum(len(writer.acknowledged) for writer in writers)
-            print(f"{number} kills, {count} acknowledged, {time.monotonic() - began:.0f} s")
+            counts = ", ".join(f"{len(w.acknowledged)} {w.topic}" for w in writers)
+            print(f"{number} kills, acknowledged {counts}, {time.monotonic() - began:.0f} s")
     left = sum(writer.finish() for writer in writers)
     reader.finish()
     stored = reader.everything()
