@@ -43,8 +43,8 @@ class LogConfig:
         "cleanup.policy",
         ConfigType.LIST,
         ("delete",),
-        "What becomes of old segments: delete, compact or both. Stored and reported; this broker "
-        "deletes only what DeleteRecords names.",
+        "What becomes of old segments: delete (by retention.ms and retention.bytes), compact (the "
+        "last record of each key stays), or both.",
         check=each_of("compact", "delete"),
         broker="log.cleanup.policy",
     )
@@ -52,8 +52,8 @@ class LogConfig:
         "compression.type",
         ConfigType.STRING,
         "producer",
-        "producer keeps batches as they were sent. Other values are stored and reported; batches "
-        "are kept as they were sent nevertheless.",
+        "producer keeps batches as they were sent; with another value those that came otherwise "
+        "are compressed anew.",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker="compression.type",
     )
@@ -85,7 +85,8 @@ class LogConfig:
         "delete.retention.ms",
         ConfigType.LONG,
         86_400_000,
-        "How long a compacted topic keeps delete markers.",
+        "How long a compacted topic keeps delete markers, from the first compaction that saw "
+        "them.",
         check=at_least(0),
         broker="log.cleaner.delete.retention.ms",
     )
@@ -93,8 +94,7 @@ class LogConfig:
         "file.delete.delay.ms",
         ConfigType.LONG,
         60_000,
-        "Accepted for compatibility: a removed segment goes at once, and readers that hold it "
-        "keep it.",
+        "How long a deleted segment or topic stays on the disk under another name.",
         check=at_least(0),
         broker="log.segment.delete.delay.ms",
     )
@@ -102,7 +102,8 @@ class LogConfig:
         "flush.messages",
         ConfigType.LONG,
         INT64_MAX,
-        "Force an fsync after this many records have been appended.",
+        "Sync to the disk after this many records. 1: before they are acknowledged or seen, one "
+        "sync for all that wait; more: in the background.",
         check=at_least(1),
         broker="log.flush.interval.messages",
     )
@@ -245,16 +246,14 @@ class LogConfig:
         "retention.bytes",
         ConfigType.LONG,
         -1,
-        "The size that a partition may grow to before old segments go; -1 is no bound. Stored and "
-        "reported; this broker deletes only what DeleteRecords names.",
+        "The size that a partition keeps at least when old segments go; -1 is no bound.",
         broker="log.retention.bytes",
     )
     retention_ms: int = setting(
         "retention.ms",
         ConfigType.LONG,
         604_800_000,
-        "The age at which segments go; -1 is never. Stored and reported; this broker deletes only "
-        "what DeleteRecords names.",
+        "The age of its newest record at which a segment goes; -1 is never.",
         check=at_least(-1),
         broker="log.retention.ms",
         aliases=(("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
