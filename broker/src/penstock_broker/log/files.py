@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -151,7 +151,7 @@ class OsFile:
 
     def write_parts(self, parts: Sequence[Buffer], position: int) -> None:
         size = sum(len(part) for part in parts)
-        if len(parts) > _IOV_MAX or os.pwritev(self.fd, parts, position) != size:
+        if len(parts) > _IOV_MAX or _pwritev(self.fd, parts, position) != size:
             self.write(b"".join(parts), position)
 
     def truncate(self, size: int) -> None:
@@ -166,9 +166,21 @@ class OsFile:
             os.close(fd)
 
 
-_IOV_MAX = 1024
+def _full_sync(fd: int) -> None:
+    """macOS: fsync leaves the data in the drive's cache, F_FULLFSYNC does not (nor does Java)."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    except OSError:  # a file system that does not know it, such as a network's
+        os.fsync(fd)
+
+
+# Before macOS 11 there is no pwritev; the parts are then joined.
+_IOV_MAX = 1024 if hasattr(os, "pwritev") else 0
+_pwritev: Callable[[int, Sequence[Buffer], int], int] = getattr(os, "pwritev", lambda *_: -1)
 # macOS has no fdatasync.
-_datasync = getattr(os, "fdatasync", os.fsync)
+_datasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+if hasattr(fcntl, "F_FULLFSYNC"):
+    _datasync = _full_sync
 
 
 class OsLock:

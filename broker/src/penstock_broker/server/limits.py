@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
@@ -50,7 +51,8 @@ class ConnectionLimits:
         self._reserved: dict[Connection, int] = {}
         self._reserved_bytes = 0
         self._waiting: deque[tuple[Connection, int]] = deque()
-        self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._descriptors = sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
         self._other_files = 0
         self._reaps = 0
 

@@ -19,6 +19,8 @@ from penstock_broker.server.observation import StopWantedError
 
 _logger = logging.getLogger(__name__)
 
+OPEN_FILES_TRIED = (245_760, 65_536, 10_240)
+
 Ready = Callable[[Broker, str, int], None]
 
 
@@ -65,11 +67,18 @@ async def serve(
 def allow_open_files() -> None:
     """Use all the descriptors that we may: two for a connection, three for a segment."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    if soft == hard:
+        return
+    # macOS names "unlimited" as the bound and then does not allow it.
+    for wanted in (hard, *OPEN_FILES_TRIED):
+        if soft != resource.RLIM_INFINITY and soft >= wanted != resource.RLIM_INFINITY:
+            break
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError) as error:  # macOS: "unlimited" is not allowed
-            _logger.info(
-                "open files stay limited to %(limit)d: %(reason)s",
-                {"event": "open_files_limited", "limit": soft, "reason": error},
-            )
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (ValueError, OSError):
+            continue
+        return
+    _logger.info(
+        "open files stay limited to %(limit)d",
+        {"event": "open_files_limited", "limit": soft},
+    )
