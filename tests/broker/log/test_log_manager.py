@@ -58,7 +58,7 @@ class Broker:
         self.start()
 
     def append(self, topic: str, partition: int, *values: str) -> int:
-        records = [NewRecord(None, value.encode(), self.clock.now_ms()) for value in values]
+        records = [NewRecord(b"", value.encode(), self.clock.now_ms()) for value in values]
         data = memoryview(build_batch(records))
         return self.replicas.partition(topic, partition).append(data).base_offset
 

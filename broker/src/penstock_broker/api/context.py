@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock_broker.wire.fields import Struct
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock_broker.security.authorizer import Authorizer
     from penstock_broker.security.scram_store import ScramStore
     from penstock_broker.security.session import Session
+    from penstock_broker.transactions.coordinator import TransactionCoordinator
 
 
 class Exchange(Protocol):
@@ -148,7 +149,7 @@ DEFERRED = Deferred()
 UNANSWERED = Unanswered()
 
 Reply = Struct | Encoded | Deferred | Unanswered
-Steps = Generator[None, None, Reply]
+Steps = Generator[Any, None, Reply]
 """A handler's work in steps of a few microseconds each, for requests that may name thousands of
 things: others are served between them. What it returns is the reply."""
 
@@ -176,6 +177,7 @@ class Services:
         "replicas",
         "scram",
         "topics",
+        "transactions",
     )
 
     def __init__(
@@ -190,6 +192,7 @@ class Services:
         metadata_cache: MetadataCache,
         groups: GroupCoordinator,
         offsets: OffsetsTopic,
+        transactions: TransactionCoordinator,
         purgatory: Purgatory,
         fetch_sessions: FetchSessions,
         quotas: ClientQuotas,
@@ -209,6 +212,7 @@ class Services:
         self.topics = topics
         self.metadata_cache = metadata_cache
         self.offsets = offsets
+        self.transactions = transactions
         self.next_producer_id = next_producer_id
         self.metrics = metrics
         self.groups = groups

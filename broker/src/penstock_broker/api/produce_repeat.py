@@ -29,6 +29,7 @@ from penstock_broker.api.context import CloseConnectionError, Exchange, Services
 from penstock_broker.api.produce_quick import OneBatch
 from penstock_broker.config.table import INT64_MAX
 from penstock_broker.errors import KafkaError
+from penstock_broker.log.record_rules import LIGHT_RECORDS
 from penstock_broker.log.staged import StagedBatches, stage
 from penstock_broker.replication.partition import Partition
 from penstock_broker.wire.framing import FrameReader
@@ -136,7 +137,7 @@ def may_repeat(partition: Partition, version: int, acks: int) -> bool:
         VERSION_MIN <= version <= VERSION_MAX
         and config.message_timestamp_type == "CreateTime"
         and config.message_timestamp_before_max_ms == INT64_MAX
-        and config.compression_type == "producer"
+        and config.compression_type in {"producer", "uncompressed"}
         and "compact" not in config.cleanup_policy
         and (acks != _ACKS_ALL or (partition.commits_at_once and config.min_insync_replicas <= 1))
     )
@@ -267,7 +268,7 @@ class Repeats:
                 or base
                 or magic != MAGIC
                 or attributes
-                or count <= 0
+                or not 0 < count <= LIGHT_RECORDS
                 or delta != count - 1
                 or max_timestamp > latest_ms
                 or crc32c(view[at + ATTRIBUTES_AT : stop]) != crc

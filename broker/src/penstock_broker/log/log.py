@@ -89,7 +89,7 @@ class Log:
         """Called with files to be removed after so many milliseconds; nobody opens them again."""
         self.cleaned = CleanerCheckpoint()
         """What compaction has done to it."""
-        self._clock = clock
+        self.clock = clock
         self._segments = recovered.segments
         self._bases = [segment.base_offset for segment in self._segments]
         self._end_offset = recovered.end_offset
@@ -226,7 +226,7 @@ class Log:
         return result
 
     def _append(self, batch: RecordBatch, leader_epoch: int, is_verified: bool) -> AppendResult:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         producer_id = batch.producer_id
         if self.failure is not None:
             raise self._offline()
@@ -251,7 +251,7 @@ class Log:
         TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR."""
         if self.failure is not None:
             raise self._offline()
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         coordinator_epoch = None if marker is None else marker.coordinator_epoch
         self.producers.check_coordinator(batch.producer_id, batch.producer_epoch, coordinator_epoch)
         append_time_ms = NO_TIMESTAMP

@@ -18,6 +18,7 @@ from penstock_broker.log.log import Log
 from penstock_broker.log.lookup import TimestampOffset
 from penstock_broker.log.markers import Marker, build_marker
 from penstock_broker.log.open_transactions import AbortedTransaction
+from penstock_broker.log.record_rules import look_inside
 from penstock_broker.log.slice import LogSlice
 from penstock_broker.metrics import TopicMetrics
 from penstock_broker.wire.records import RecordBatch, validate_batches
@@ -121,13 +122,19 @@ class Partition:
     ) -> AppendResult:
         """Check and append a batch, patched in place: ``records`` is a writable view.
 
-        ``is_verified``: this partition is known to be part of the batch's transaction, if it has
-        one; see :meth:`has_open_transaction`. KafkaError: those of
-        ``wire.records.validate_batches`` and :meth:`Log.append`, and NOT_ENOUGH_REPLICAS where
+        KafkaError: as :meth:`check`, ``log.record_rules.look_inside`` and :meth:`append_checked`.
+        """
+        batch = self.check(records, acks_all=acks_all)
+        batch = look_inside(batch, self.log.config, self.log.clock.now_ms())
+        return self.append_checked(batch, is_verified=is_verified)
+
+    def check(self, records: memoryview | None, *, acks_all: bool = False) -> RecordBatch:
+        """The batch that a client has sent, looked at from outside.
+
+        KafkaError: those of ``wire.records.validate_batches``, and NOT_ENOUGH_REPLICAS where
         ``acks_all`` and fewer than min.insync.replicas are there.
         """
-        log = self.log
-        config = log.config
+        config = self.log.config
         if acks_all and config.min_insync_replicas > 1:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -135,11 +142,18 @@ class Partition:
                 f"requirement of {config.min_insync_replicas} for partition "
                 f"{self.topic}-{self.index}",
             )
-        batches = validate_batches(records, max_message_bytes=config.max_message_bytes)
-        result = log.append(batches, self.leader_epoch, is_verified=is_verified)
+        (batch,) = validate_batches(records, max_message_bytes=config.max_message_bytes)
+        return batch
+
+    def append_checked(self, batch: RecordBatch, *, is_verified: bool = False) -> AppendResult:
+        """Append a batch that has been looked at from outside and inside.
+
+        ``is_verified``: this partition is known to be part of the batch's transaction, if it has
+        one; see :meth:`has_open_transaction`. KafkaError: those of :meth:`Log.append`.
+        """
+        result = self.log.append((batch,), self.leader_epoch, is_verified=is_verified)
         if not result.duplicate:
-            size = len(records) if records is not None else 0
-            self.appended(size, result.last_offset - result.base_offset + 1)
+            self.appended(len(batch.view), result.last_offset - result.base_offset + 1)
         return result
 
     def append_offsets(self, records: bytearray) -> AppendResult:

@@ -29,6 +29,10 @@ _LZ4_STORED: Final = 0x80000000
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
 
+class TooLargeError(DecodeError):
+    """The output would be larger than allowed."""
+
+
 class Codec(IntEnum):
     """The low three bits of a batch's attributes."""
 
@@ -83,8 +87,8 @@ def decompress(codec: Codec, data: Buffer, bytes_max: int = DECOMPRESSED_BYTES_M
     return bytes(data)
 
 
-def _too_large(bytes_max: int) -> DecodeError:
-    return DecodeError(f"batch decompresses to more than {bytes_max} bytes")
+def _too_large(bytes_max: int) -> TooLargeError:
+    return TooLargeError(f"batch decompresses to more than {bytes_max} bytes")
 
 
 def _decompress_gzip(data: Buffer, bytes_max: int) -> bytes:
@@ -97,6 +101,8 @@ def _decompress_gzip(data: Buffer, bytes_max: int) -> bytes:
         raise _too_large(bytes_max)
     if not stream.eof:
         raise DecodeError("gzip: truncated")
+    if stream.unused_data:
+        raise DecodeError("gzip: bytes follow the end")
     return out
 
 

@@ -50,6 +50,8 @@ CONTROL_FLAG: Final = 0x20
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET: Final = struct.Struct(">q")
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_AT: Final = 8
 _LEADER_EPOCH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
@@ -207,6 +209,15 @@ class RecordBatch(BatchHeader):
         _BASE_OFFSET.pack_into(self.view, _MAX_TIMESTAMP_AT, timestamp_ms)
         self.crc = crc32c(self.view[ATTRIBUTES_AT:])
         _CRC.pack_into(self.view, CRC_AT, self.crc)
+
+    def with_payload(self, codec: Codec, payload: bytes) -> RecordBatch:
+        """A batch like this one whose records, the same, are compressed otherwise."""
+        data = bytearray(self.view[:HEADER_BYTES]) + payload
+        _LENGTH.pack_into(data, _LENGTH_AT, len(data) - LENGTH_END)
+        _ATTRIBUTES.pack_into(data, ATTRIBUTES_AT, self.attributes & ~CODEC_MASK | codec)
+        view = memoryview(data)
+        _CRC.pack_into(data, CRC_AT, crc32c(view[ATTRIBUTES_AT:]))
+        return RecordBatch(view)
 
     def records(self, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
         """Iterate over the records; DecodeError when content and header do not agree."""

@@ -1,0 +1,153 @@
+"""What is looked at inside the batches of clients, before they become part of a log.
+
+A CRC says that a batch arrived as it was sent. That it can be read, nobody has checked yet, and
+one that cannot stops every consumer of its partition for good. So compressed records are opened
+(:data:`~penstock_broker.wire.compression.DECOMPRESSED_BYTES_MAX` at most) and stored as they were
+sent; all records are walked through (``wire/record_walk.py``); those of compacted topics need
+keys, and their timestamps have bounds. As in Kafka's LogValidator, a batch with a bad record is
+refused whole, and the answer names the records (KIP-467). Where Kafka would number records anew
+whose offsets do not follow, and correct a largest timestamp, they are refused, or believed.
+
+``compression.type`` other than ``producer`` compresses anew what came otherwise.
+
+Most of it costs microseconds. What may cost more (:func:`is_heavy`) is for another thread: nothing
+here touches anything but the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock_broker.config import LogConfig
+from penstock_broker.config.table import INT64_MAX
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.wire.compression import (
+    DECOMPRESSED_BYTES_MAX,
+    Codec,
+    TooLargeError,
+    compress,
+    decompress,
+)
+from penstock_broker.wire.errors import DecodeError
+from penstock_broker.wire.record_walk import BadRecordError, check_records
+from penstock_broker.wire.records import CODEC_MASK, HEADER_BYTES, NO_TIMESTAMP, RecordBatch
+
+LIGHT_BYTES = 64 << 10
+"""Compressed bytes that are opened at once, if they become no more than"""
+LIGHT_OUTPUT_BYTES = 1 << 20
+"""so many: about 2 ms."""
+LIGHT_RECORDS = 8_192
+"""Records that are walked at once: 6 ms when no two are of one size."""
+RECORD_ERRORS_MAX = 1_000
+"""Records that an answer names."""
+
+_AS_THEY_ARE = ("producer", "uncompressed")
+_TARGETS = {"uncompressed": Codec.NONE} | {
+    codec.name.lower(): codec for codec in Codec if codec is not Codec.NONE
+}
+
+
+class RecordsRefusedError(KafkaError):
+    """Some records of a batch are not as they should be: (their place from 0, what is wrong)."""
+
+    def __init__(self, code: ErrorCode, records: list[tuple[int, str]]) -> None:
+        super().__init__(code, "One or more records have been rejected.")
+        self.records = records
+
+
+def is_heavy(batch: RecordBatch, config: LogConfig) -> bool:
+    """Whether to look inside in another thread."""
+    if batch.records_count > LIGHT_RECORDS:
+        return True
+    if not batch.attributes & CODEC_MASK and config.compression_type in _AS_THEY_ARE:
+        return False
+    return len(batch.view) > LIGHT_BYTES
+
+
+def look_inside(
+    batch: RecordBatch, config: LogConfig, now_ms: int, bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> RecordBatch:
+    """Check the records of a batch that ``wire.records.validate_batches`` has passed.
+
+    Gives the batch that is to be appended: the same, or one compressed anew. KafkaError:
+    INVALID_RECORD and INVALID_TIMESTAMP with the records (:class:`RecordsRefusedError`),
+    INVALID_RECORD for what cannot be opened, MESSAGE_TOO_LARGE after compressing anew.
+    :class:`TooLargeError` when ``bytes_max`` is not enough, but the broker's limit may be.
+    """
+    if batch.is_log_append_time:
+        raise RecordsRefusedError(
+            ErrorCode.INVALID_TIMESTAMP, [(0, "Producers may not set the type to LogAppendTime.")]
+        )
+    payload = _open(batch, bytes_max)
+    try:
+        check_records(payload, 0, len(payload), batch.records_count)
+    except BadRecordError as bad:
+        raise RecordsRefusedError(
+            ErrorCode.INVALID_RECORD, [(bad.number, f"{bad.problem}.".capitalize())]
+        ) from bad
+    if "compact" in config.cleanup_policy:
+        refused = [
+            (number, "Compacted topic cannot accept message without key.")
+            for number, record in enumerate(batch.records(DECOMPRESSED_BYTES_MAX))
+            if record.key is None
+        ]
+        if refused:
+            raise RecordsRefusedError(ErrorCode.INVALID_RECORD, refused[:RECORD_ERRORS_MAX])
+    if config.message_timestamp_type == "CreateTime":
+        _check_timestamps(batch, config, now_ms)
+    target = _TARGETS.get(config.compression_type)
+    if target is None or target == batch.attributes & CODEC_MASK:
+        return batch
+    return _compressed_anew(batch, payload, target, config)
+
+
+def _open(batch: RecordBatch, bytes_max: int) -> bytes:
+    try:
+        return decompress(batch.codec, batch.view[HEADER_BYTES:], bytes_max)
+    except TooLargeError as error:
+        if bytes_max < DECOMPRESSED_BYTES_MAX:
+            raise
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    except DecodeError as error:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"The records cannot be read: {error}"
+        ) from error
+
+
+def _check_timestamps(batch: RecordBatch, config: LogConfig, now_ms: int) -> None:
+    """Name the records that are too early or too late; the header tells whether to look."""
+    before_ms = config.message_timestamp_before_max_ms
+    latest_ms = now_ms + config.message_timestamp_after_max_ms
+    if batch.max_timestamp <= latest_ms and before_ms == INT64_MAX:
+        return
+    earliest_ms = now_ms - before_ms
+    refused = list(_out_of_range(batch.timestamps(), batch.base_offset, earliest_ms, latest_ms))
+    if not refused and batch.max_timestamp > latest_ms:
+        refused = [(0, f"The batch's largest timestamp is {batch.max_timestamp}.")]
+    if refused:
+        raise RecordsRefusedError(ErrorCode.INVALID_TIMESTAMP, refused[:RECORD_ERRORS_MAX])
+
+
+def _out_of_range(
+    timestamps: Iterator[tuple[int, int]], base_offset: int, earliest_ms: int, latest_ms: int
+) -> Iterator[tuple[int, str]]:
+    for offset, timestamp in timestamps:
+        if timestamp != NO_TIMESTAMP and not earliest_ms <= timestamp <= latest_ms:
+            yield (
+                offset - base_offset,
+                f"Timestamp {timestamp} of message with offset {offset} is out of range. The "
+                f"timestamp should be within [{earliest_ms}, {latest_ms}].",
+            )
+
+
+def _compressed_anew(
+    batch: RecordBatch, payload: bytes, target: Codec, config: LogConfig
+) -> RecordBatch:
+    anew = batch.with_payload(target, compress(target, payload))
+    if len(anew.view) > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch has {len(anew.view)} bytes as {target.name.lower()}, the topic's "
+            f"maximum is {config.max_message_bytes}.",
+        )
+    return anew
