@@ -45,6 +45,7 @@ from penstock_broker.log.files import (
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.group_flush import GroupFlush
 from penstock_broker.log.log import Log
+from penstock_broker.log.producer_state import PRODUCERS_MAX
 from penstock_broker.log.recovery import LogPlace
 from penstock_broker.log.retention import plan_retention
 from penstock_broker.log.scan import BadBatchError
@@ -92,6 +93,8 @@ class LogManager:
         """Runs what takes long and touches no state of ours; here and now unless replaced."""
         self.on_failed: Callable[[TopicPartition], None] = lambda key: None
         """Called when a log goes offline."""
+        self.producers_max = PRODUCERS_MAX
+        """Idempotent producers that each log remembers."""
         self.group_flush = GroupFlush()
         self._clock = clock
         self._files = files
@@ -306,6 +309,7 @@ class LogManager:
             log_start_offset=self._known_starts.get(key, 0),
             clean=clean,
         )
+        log.producers.producers_max = self.producers_max
         log.on_start_advanced = self.checkpoint_log_starts
         log.on_flush_due = self.group_flush.request
         log.on_failed = self._log_failed

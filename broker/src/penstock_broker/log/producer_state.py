@@ -21,11 +21,13 @@ snapshot are read on top. Format of ``<offset>.snapshot`` (state of all batches 
 Version 1, of a time without transactions, lacks the two fields of them, and is read.
 
 A producer that has been silent for ``producer.id.expiration.ms`` is forgotten unless it has a
-transaction open, and an unknown one may begin with any sequence (KIP-360).
+transaction open, and an unknown one may begin with any sequence (KIP-360). So are those that have
+been silent the longest, where there are more than ``max.producer.ids.per.partition``.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from struct import Struct, error
 from typing import NamedTuple
@@ -37,6 +39,7 @@ from penstock_broker.log.markers import Marker
 from penstock_broker.log.open_transactions import AbortedTransaction, OpenTransactions
 
 RETAINED_BATCHES = 5
+PRODUCERS_MAX = 10_000
 SEQUENCE_MASK = 0x7FFFFFFF
 _HEAD = Struct(">HI")
 _BODY = Struct(">qI")
@@ -81,9 +84,11 @@ class SnapshotDamagedError(Exception):
 class ProducerState:
     """All idempotent producers of one partition. Owned by its log."""
 
-    __slots__ = ("_producers", "transactions")
+    __slots__ = ("_producers", "producers_max", "transactions")
 
     def __init__(self) -> None:
+        self.producers_max = PRODUCERS_MAX
+        """The most that are remembered: anybody may write with ids that nobody gave out."""
         self._producers: dict[int, ProducerEntry] = {}
         self.transactions = OpenTransactions()
         """Those that are open."""
@@ -217,8 +222,17 @@ class ProducerState:
         known = self._producers.get(producer_id)
         coordinator_epoch = -1 if known is None else known.coordinator_epoch
         entry = ProducerEntry(epoch, now_ms, coordinator_epoch)
+        if known is None and len(self._producers) >= self.producers_max:
+            self._forget_silent()
         self._producers[producer_id] = entry
         return entry
+
+    def _forget_silent(self) -> None:
+        """Forget a tenth of the producers, the longest silent, as if their time had come."""
+        transactions = self.transactions.begun
+        idle = [(e.last_append_ms, p) for p, e in self._producers.items() if p not in transactions]
+        for _, producer_id in heapq.nsmallest(1 + self.producers_max // 10, idle):
+            del self._producers[producer_id]
 
     def expire(self, before_ms: int) -> int:
         """Forget producers whose last append is older; how many they were."""

@@ -1,7 +1,7 @@
 """The composition root: builds the broker from its parts, starts it, runs it, stops it.
 
 Order of a start: take the data directory, read the metadata, open and recover the logs, replay
-the groups, listen. Order of a stop: stop listening, answer those who wait, end the connections,
+the groups and the transactions, listen. Order of a stop: stop listening, answer those who wait, end the connections,
 close the logs (which syncs them and writes the checkpoints).
 """
 
@@ -49,10 +49,10 @@ from penstock_broker.server.observation import Observation, StopWantedError
 from penstock_broker.server.purgatory import DelayedOperations
 from penstock_broker.server.timers import LoopTimers
 from penstock_broker.server.tls import TlsError
+from penstock_broker.server.transactions import Transactions
 
 _logger = logging.getLogger(__name__)
 
-GROUPS_REWRITE_CHECK_MS = 60_000
 DRAIN_SECONDS = 0.5
 """How long a stop waits for clients to take the answers that are ready."""
 
@@ -85,6 +85,7 @@ class Broker:
         self._producer_ids = iter(range(0))
         self.metrics = Metrics()
         self.logs = LogManager(data_dir, self._clock, self._files, self.metrics)
+        self.logs.producers_max = config.max_producer_ids_per_partition
         self.logs.run_in_background = lambda job: self._loop.call_soon_threadsafe(
             self._loop.run_in_executor, None, job
         )
@@ -114,6 +115,7 @@ class Broker:
             # In a thread: recovery may take minutes, and probes ask meanwhile how far it is.
             await self._loop.run_in_executor(None, self.replicas.start, self.observation.loaded)
             self.groups.load(self.offsets.replay())
+            self.transactions.load()
         except (ConfigError, TlsError, MetadataError, OSError, KafkaError) as error:
             self.logs.abandon()
             await self.observation.close()
@@ -192,6 +194,17 @@ class Broker:
         self.topics = TopicAdmin(
             config, self.metadata, self.replicas, on_deleted=self._topic_deleted
         )
+        self.transactions = Transactions(
+            config,
+            clock=clock,
+            timers=self._timers,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            topics=self.topics,
+            groups=self.groups,
+            next_producer_id=self._next_producer_id,
+            metrics=self.metrics,
+        )
         self.quotas = ClientQuotas(
             clock, self.metadata, burst_seconds=config.quota_window_size_seconds
         )
@@ -206,6 +219,7 @@ class Broker:
             metadata_cache=self.metadata_cache,
             groups=self.groups,
             offsets=self.offsets,
+            transactions=self.transactions.coordinator,
             purgatory=self.purgatory,
             fetch_sessions=FetchSessions(
                 clock,
@@ -298,18 +312,15 @@ class Broker:
         config = self.config
         for every_ms, job in (
             (config.offsets_retention_check_interval_ms, self._expire_offsets),
-            (GROUPS_REWRITE_CHECK_MS, self._rewrite_groups),
         ):
             self._jobs.every(every_ms, job)
         self.log_jobs.start(self._jobs)
+        self.transactions.start(self._jobs)
         if self.listeners.has_files:
             self._jobs.every(config.credentials_check_interval_ms, self.listeners.refresh)
 
     def _expire_offsets(self) -> None:
         self.groups.expire()
-
-    def _rewrite_groups(self) -> None:
-        self.offsets.rewrite([g.group_id for g in self.groups.groups()], self.groups.snapshot)
 
     # -- stop ----------------------------------------------------------------------------------
 
@@ -322,6 +333,7 @@ class Broker:
         await self.listeners.drain(DRAIN_SECONDS)
         self.listeners.close_all()
         await asyncio.sleep(0)
+        self.transactions.stop()
         self.log_jobs.stop()
         self.replicas.close()
         await self.observation.close()
@@ -331,6 +343,7 @@ class Broker:
         self.listeners.stop_accepting()
         self.listeners.abort_all()
         await self._jobs.stop()
+        self.transactions.stop()
         self.log_jobs.stop()
         self.logs.abandon()
         await self.observation.close()
