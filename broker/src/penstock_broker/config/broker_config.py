@@ -170,8 +170,8 @@ class BrokerConfig(TransactionSettings):
     offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes",
         ConfigType.INT,
-        100 << 20,
-        "segment.bytes of __consumer_offsets.",
+        8 << 20,
+        "segment.bytes of __consumer_offsets (Kafka: 100 MiB): what a start has to read.",
         check=at_least(1),
     )
     penstock_http_listener: str = setting(

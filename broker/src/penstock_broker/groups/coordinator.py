@@ -368,6 +368,7 @@ class GroupCoordinator:
                 if entry.state_timestamp_ms >= 0:
                     self._store.write(group_id, [(GroupKey(group_id), None)])
                 self._remove(entry)
+        self._recount()
 
     def _expired(self, entry: _Entry) -> list[TopicPartition]:
         group = entry.group
@@ -382,7 +383,6 @@ class GroupCoordinator:
         else:
             return []
         now_ms = self._clock.now_ms()
-        self._recount()
         oldest_ms = now_ms - self._limits.offsets_retention_ms
         return [
             place
@@ -395,18 +395,6 @@ class GroupCoordinator:
                 else offset.expire_timestamp_ms <= now_ms
             )
         ]
-
-    def snapshot(self, group_ids: Iterable[str]) -> list[Change]:
-        """All that a replay must give for these groups."""
-        changes: list[Change] = []
-        for group_id in group_ids:
-            entry = self._entries[group_id]
-            if entry.state_timestamp_ms >= 0:
-                stored = entry.group.stored(entry.state_timestamp_ms)
-                changes.append((GroupKey(group_id), stored))
-            for place, offset in entry.offsets.items():
-                changes.append((OffsetKey(group_id, *place), offset))
-        return changes
 
     # -- admin -------------------------------------------------------------------------------
 

@@ -3,10 +3,8 @@
 Records as in :mod:`.offset_records`, in the partition that Kafka would choose (Java's hash of the
 group id), so a log written here can be read by Kafka's tools and the other way round.
 
-Nothing compacts this topic yet, so it keeps itself small: when a partition has grown past
-``REWRITE_BYTES`` and holds mostly history, the current state of its groups is appended and
-everything before it deleted. A kill between the two leaves records twice, which a replay does not
-mind: the last one counts.
+The topic is compacted, in segments small enough (``offsets.topic.segment.bytes``) that what has
+to be replayed at a start, history and all, is read in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -46,9 +44,6 @@ _logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 READ_BYTES = 4 << 20
-REWRITE_BYTES = 16 << 20
-REWRITE_RECORDS = 500
-"""Records in one batch of a rewrite."""
 
 
 class OffsetsTopic:
@@ -126,27 +121,35 @@ class OffsetsTopic:
                 _logger.error("%s-%d cannot be read on: %s", OFFSETS_TOPIC, index, error)
 
     def _replay(self, partition: Partition) -> Iterator[Change | PendingChange | Decision]:
+        """Of plain records only the last of each key, which is most of the work saved; parts of
+        transactions, and what decides them, in their place among them."""
         offset = partition.log_start_offset
+        latest: dict[bytes | None, Record] = {}
         while offset < partition.high_watermark:
             found = partition.fetch(offset, READ_BYTES)
             if not found.size:
-                return
+                break
             for batch in iter_batches(memoryview(found.read())):
-                if batch.is_control:
-                    marker = read_marker(batch)
-                    if marker is not None:
-                        yield Decision(partition.index, batch.producer_id, marker.is_commit)
-                    offset = batch.next_offset
-                    continue
-                for record in batch.records():
-                    change = self._change(partition, record) if record.offset >= offset else None
-                    if change is not None:
-                        yield (
-                            _pending(batch.producer_id, change)
-                            if (batch.is_transactional)
-                            else change
-                        )
                 offset = batch.next_offset
+                if not batch.is_control and not batch.is_transactional:
+                    for record in batch.records():
+                        latest.pop(record.key, None)
+                        latest[record.key] = record
+                    continue
+                yield from self._changes(partition, latest.values())
+                latest.clear()
+                if not batch.is_control:
+                    for change in self._changes(partition, batch.records()):
+                        yield _pending(batch.producer_id, change)
+                elif (marker := read_marker(batch)) is not None:
+                    yield Decision(partition.index, batch.producer_id, marker.is_commit)
+        yield from self._changes(partition, latest.values())
+
+    def _changes(self, partition: Partition, records: Iterable[Record]) -> Iterator[Change]:
+        for record in records:
+            change = self._change(partition, record)
+            if change is not None:
+                yield change
 
     @staticmethod
     def _change(partition: Partition, record: Record) -> Change | None:
@@ -156,45 +159,6 @@ class OffsetsTopic:
         except RecordError as error:
             _logger.error("%s-%d at %d: %s", OFFSETS_TOPIC, partition.index, record.offset, error)
             return None
-
-    def rewrite(
-        self, group_ids: Iterable[str], snapshot: Callable[[list[str]], list[Change]]
-    ) -> int:
-        """Replace the history of large partitions by the state of their groups; how many."""
-        large = [
-            partition
-            for index in range(self.partition_count())
-            if (partition := self._replicas.find(OFFSETS_TOPIC, index)) is not None
-            and partition.is_online
-            and index not in self._unread
-            and partition.size_bytes > REWRITE_BYTES
-            and partition.last_stable_offset == partition.high_watermark
-        ]
-        groups: dict[int, list[str]] = {partition.index: [] for partition in large}
-        for group_id in group_ids if large else ():
-            index = self.partition_of(group_id)
-            if index in groups:
-                groups[index].append(group_id)
-        rewritten = 0
-        for partition in large:
-            rewritten += self._rewrite(partition, snapshot(groups[partition.index]))
-        return rewritten
-
-    def _rewrite(self, partition: Partition, changes: list[Change]) -> int:
-        records = [NewRecord(*_encode(change), self._clock.now_ms()) for change in changes]
-        size = sum(len(r.key or b"") + len(r.value or b"") + 80 for r in records)
-        if size > REWRITE_BYTES // 2:
-            return 0  # it is large because it holds much
-        start = partition.high_watermark
-        try:
-            for at in range(0, len(records), REWRITE_RECORDS):
-                batch = build_batch(records[at : at + REWRITE_RECORDS])
-                partition.append(memoryview(batch), acks_all=True)
-            partition.delete_records(start)
-        except KafkaError as error:
-            _logger.warning("%s-%d is not rewritten: %s", OFFSETS_TOPIC, partition.index, error)
-            return 0
-        return 1
 
 
 def _pending(producer_id: int, change: Change) -> Change | PendingChange:
