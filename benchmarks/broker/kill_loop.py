@@ -235,7 +235,7 @@ def kill_once(broker: BrokerProcess, writers: list[Writer], chance: random.Rando
     while chance.random() < STARTS_KILLED:
         timer = threading.Timer(0.02 + chance.random() * 0.3, broker.kill)
         timer.start()
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError, ValueError, OSError):
             broker.start()
         timer.join()
         broker.kill()
