@@ -103,7 +103,7 @@ def test_a_full_sync_is_used_where_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(files_module, "_F_FULLFSYNC", 51)
     monkeypatch.setattr(fcntl, "fcntl", lambda fd, command: asked.append(command))
     monkeypatch.setattr(files_module, "_datasync", files_module._full_sync)
     OsFiles().open(tmp_path / "file", create=True).sync()
@@ -117,7 +117,7 @@ def test_a_file_system_without_full_sync_gets_the_usual_one(
         raise OSError(45, "Operation not supported")
 
     synced: list[int] = []
-    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(files_module, "_F_FULLFSYNC", 51)
     monkeypatch.setattr(fcntl, "fcntl", refuse)
     monkeypatch.setattr(os, "fsync", synced.append)
     monkeypatch.setattr(files_module, "_datasync", files_module._full_sync)

@@ -166,10 +166,13 @@ class OsFile:
             os.close(fd)
 
 
+_F_FULLFSYNC: int = getattr(fcntl, "F_FULLFSYNC", -1)
+
+
 def _full_sync(fd: int) -> None:
     """macOS: fsync leaves the data in the drive's cache, F_FULLFSYNC does not (nor does Java)."""
     try:
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        fcntl.fcntl(fd, _F_FULLFSYNC)
     except OSError:  # a file system that does not know it, such as a network's
         os.fsync(fd)
 
@@ -179,7 +182,7 @@ _IOV_MAX = 1024 if hasattr(os, "pwritev") else 0
 _pwritev: Callable[[int, Sequence[Buffer], int], int] = getattr(os, "pwritev", lambda *_: -1)
 # macOS has no fdatasync.
 _datasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
-if hasattr(fcntl, "F_FULLFSYNC"):
+if _F_FULLFSYNC >= 0:
     _datasync = _full_sync
 
 

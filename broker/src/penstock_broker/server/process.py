@@ -16,6 +16,7 @@ from penstock_broker.config import BrokerConfig
 from penstock_broker.server.broker import Broker
 from penstock_broker.server.dispatch import Dispatcher
 from penstock_broker.server.observation import StopWantedError
+from penstock_broker.server.systemd import keep_alive, notify
 
 _logger = logging.getLogger(__name__)
 
@@ -59,8 +60,12 @@ async def serve(
     gc.collect()
     gc.freeze()
     on_ready(broker, *bound)
+    notify(f"READY=1\nSTATUS=accepts requests on {bound[0]}:{bound[1]}")
+    alive = loop.create_task(keep_alive())
     await waiting
     _logger.info("stopping after a signal")
+    notify("STOPPING=1")
+    alive.cancel()
     await broker.stop()
 
 

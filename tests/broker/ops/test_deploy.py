@@ -1,0 +1,119 @@
+"""What deploy/ holds fits the broker: settings exist, metrics exist, systemd is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from penstock_broker.config import load_config
+
+ROOT = Path(__file__).resolve().parents[3]
+DEPLOY = ROOT / "deploy"
+UNIT = DEPLOY / "systemd" / "penstock-broker.service"
+
+
+def documented_metrics() -> set[str]:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) ", (ROOT / "docs" / "METRICS.md").read_text(), re.M)
+    names = {name for name, _ in rows}
+    histograms = {name for name, kind in rows if kind == "histogram"}
+    return names | {f"{name}_{end}" for name in histograms for end in ("bucket", "sum", "count")}
+
+
+def metrics_in(expression: str) -> set[str]:
+    return set(re.findall(r"\b(?:kafka|penstock|process)_[a-z_0-9]+", expression))
+
+
+def test_the_sample_settings_are_known_and_those_that_are_commented_out_too() -> None:
+    text = (DEPLOY / "server.properties").read_text()
+    _, unknown = load_config(DEPLOY / "server.properties")
+    assert unknown == []
+    optional = re.findall(r"^#([a-z][a-z.]+)=(.*)$", text, re.M)
+    assert len(optional) > 5
+    plain = [f"{name}={value}" for name, value in optional if not name.startswith("ssl.keystore")]
+    load_config(DEPLOY / "server.properties", plain)
+
+
+def test_alerts_look_at_metrics_that_there_are() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
+    found = set()
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            assert rule["annotations"]["summary"]
+            assert rule["labels"]["severity"] in ("warning", "critical")
+            found |= metrics_in(rule["expr"])
+    assert len(found) > 8
+    assert found <= documented_metrics(), found - documented_metrics()
+
+
+def test_the_dashboard_shows_metrics_that_there_are() -> None:
+    dashboard = json.loads((DEPLOY / "grafana" / "penstock-broker.json").read_text())
+    expressions = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
+    found = set().union(*map(metrics_in, expressions))
+    assert len(found) > 12
+    assert found <= documented_metrics(), found - documented_metrics()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    own = Path(sys.executable).with_name("penstock-broker")
+    text = UNIT.read_text().replace("/opt/penstock/bin/penstock-broker", str(own))
+    text = re.sub(r"^(User|Group)=.*$", r"\1=root", text, flags=re.M)
+    (tmp_path / "penstock-broker.service").write_text(text)
+    run = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / "penstock-broker.service")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    complaints = [line for line in run.stderr.splitlines() if "penstock-broker.service" in line]
+    assert not complaints
+
+
+def test_systemd_is_told_when_it_is_ready_alive_and_stopping(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.settimeout(10)
+        environment = os.environ | {
+            "NOTIFY_SOCKET": str(tmp_path / "notify"),
+            "WATCHDOG_USEC": "200000",
+        }
+        command = [sys.executable, "-m", "penstock_broker", "serve", "--port", "0"]
+        process = subprocess.Popen(
+            [*command, "--data-dir", str(tmp_path / "data")],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            first = sock.recv(1_000).decode()
+            assert re.fullmatch(r"READY=1\nSTATUS=accepts requests on 127\.0\.0\.1:\d+", first)
+            assert process.stdout is not None
+            assert "ready on" in process.stdout.readline()
+            assert [sock.recv(1_000) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+            process.send_signal(signal.SIGTERM)
+            while (said := sock.recv(1_000)) == b"WATCHDOG=1":
+                pass
+            assert said == b"STOPPING=1"
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_without_systemd_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock_broker.server.systemd import notify  # noqa: PLC0415
+
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert not notify("READY=1")
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/at/all")
+    assert not notify("READY=1")
