@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 
 from penstock_broker.api.registry import api_table
-from penstock_broker.api.table import as_markdown, as_text
+from penstock_broker.api.table import LEFT_OUT, as_markdown, as_text
 from penstock_broker.errors import ErrorCode
 from penstock_broker.testing.broker_process import BrokerProcess
 from penstock_broker.testing.raw_client import RawClient
@@ -46,6 +47,25 @@ def test_the_page_of_the_protocol_is_fresh() -> None:
     """`penstock-broker api-table --markdown > docs/PROTOCOL.md` renews it."""
     assert (ROOT / "docs/PROTOCOL.md").read_text() == as_markdown()
     assert len(as_text().splitlines()) == len(api_table())
+
+
+def test_every_api_of_kafka_3_9_is_served_to_its_last_version_or_left_out_for_a_reason() -> None:
+    """Pitfall 44: sarama and others with a configured version above ours get a closed connection,
+    so the range is Kafka's; kafka-python knows what real brokers answer to ApiVersions."""
+    kafka = BROKER_API_VERSIONS[3, 9]
+    ours = {row.key: row.advertised.stop - 1 for row in api_table().values()}
+    left_out = {key for _, keys, _ in LEFT_OUT for key in keys}
+    assert not left_out & set(ours)
+    assert set(kafka) - set(ours) <= left_out
+    assert set(ours) - set(kafka) == {75}, "DescribeTopicPartitions: 3.9 has it, their table not"
+    for_brokers = {24: 3}
+    assert {key: ours[key] for key in kafka if key in ours} == {
+        key: for_brokers.get(key, last) for key, (_, last) in kafka.items() if key in ours
+    }
+    smallest = {row.key: row.advertised.start for row in api_table().values()}
+    assert {key for key, first in smallest.items() if first > kafka.get(key, (0,))[0]} == {
+        1, 2, 8, 9, 19, 20, 23, 29, 30, 31, 32, 34, 35
+    }, "those of which Apache Kafka 4 has no version 0 either"  # fmt: skip
 
 
 def test_every_api_has_a_card_that_says_its_key_and_versions() -> None:
