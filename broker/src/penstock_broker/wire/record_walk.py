@@ -109,10 +109,7 @@ def check_records(data: Payload, position: int, end: int, count: int) -> None:
 def _check_record(data: Payload, position: int, end: int, number: int) -> tuple[int, int]:
     """The end of a record, and where its key length begins."""
     try:
-        size = data[position]
-        position += 1
-        if size >= 0x80:
-            size, position = _varint(data, position - 1)
+        size, position = _varint(data, position)
         stop = position + (size >> 1)
         if size & 1 or stop > end:
             raise BadRecordError(number, "its length does not fit")
@@ -122,33 +119,12 @@ def _check_record(data: Payload, position: int, end: int, number: int) -> tuple[
             position += 1
         if position >= limit:
             raise BadRecordError(number, "its timestamp is too long")
-        delta = data[position + 1]
-        position += 2
-        if delta >= 0x80:
-            delta, position = _varint(data, position - 1)
+        delta, key_at = _varint(data, position + 1)
         if delta != 2 * number:
             raise BadRecordError(number, "its offset does not follow")
-        key_at = position
-        size = data[position]
-        position += 1
-        if size >= 0x80:
-            size, position = _varint(data, position - 1)
-        if not size & 1:
-            position += size >> 1
-        elif size != 1:
-            raise BadRecordError(number, "its key has a negative length")
-        size = data[position]
-        position += 1
-        if size >= 0x80:
-            size, position = _varint(data, position - 1)
-        if not size & 1:
-            position += size >> 1
-        elif size != 1:
-            raise BadRecordError(number, "its value has a negative length")
-        if data[position]:
-            position = _skip_headers(data, position, stop, number)
-        else:
-            position += 1
+        position = _skip_bytes(data, key_at, number, "its key")
+        position = _skip_bytes(data, position, number, "its value")
+        position = _skip_headers(data, position, stop, number)
     except IndexError:
         raise BadRecordError(number, "it is cut short") from None
     if position != stop:
@@ -156,7 +132,7 @@ def _check_record(data: Payload, position: int, end: int, number: int) -> tuple[
     return stop, key_at
 
 
-def _stretch(
+def _stretch(  # noqa: PLR0917 (called a thousand times a millisecond)
     data: Payload, start: int, size: int, key_at: int, number: int, count: int, end: int
 ) -> int:
     """How many records after the one at ``start`` are like it in all that tells their structure.
@@ -164,74 +140,71 @@ def _stretch(
     ``size`` is that of the record, ``key_at`` where its key length begins in it, ``number`` the
     one that comes next. 0 where nothing is gained: the records are then walked one by one.
     """
-    if number == _ONE_BYTE:
-        return 0  # the offset delta has just become a byte longer
+    if number == _ONE_BYTE or data[start + size - 1]:
+        return 0  # the offset delta has just become a byte longer; headers
     limit = _ONE_BYTE if number < _ONE_BYTE else _TWO_BYTES
     alike = min(count, limit, number + (end - start) // size - 1) - number
+    first = start + size
+    _, attributes_at = _varint(data, start)
+    for offset in _lengths(data, start, attributes_at, start + key_at):
+        if alike < _STRETCH_MIN:
+            return 0
+        column = data[first + offset : first + offset + alike * size : size]
+        alike -= len(column.lstrip(data[start + offset : start + offset + 1]))
     if alike < _STRETCH_MIN:
         return 0
-    first = start + size
-    stop = first + alike * size
-
-    def column(offset: int) -> bytes | bytearray:
-        return data[first + offset : stop + offset : size]
-
-    # The fields that must be the same bytes: length, key length, value length, header count.
-    _, attributes_at = _varint(data, start)
     begin = attributes_at - start + 1
-    same = list(range(begin - 1))
-    at = key_at
+    columns = [
+        data[first + offset : first + offset + alike * size : size]
+        for offset in range(begin, key_at)
+    ]
+    return alike if _deltas_follow(columns, number, number + alike) else 0
+
+
+def _lengths(data: Payload, start: int, attributes_at: int, position: int) -> list[int]:
+    """Where, from ``start`` on, the lengths of a record and its parts are, the number of its
+    headers included: what has to be the same bytes in records that are alike."""
+    same = list(range(attributes_at - start))
     for _ in range(2):
-        length, after = _varint(data, start + at)
-        same += range(at, after - start)
-        at = after - start + (0 if length & 1 else length >> 1)
-    same.append(at)
-    if data[start + at] or at + 1 != size:
-        return 0  # headers
-    for offset in same:
-        alike_here = column(offset)
-        rest = len(alike_here.lstrip(data[start + offset : start + offset + 1]))
-        if rest:
-            alike -= rest
-            if alike < _STRETCH_MIN:
-                return 0
-            stop = first + alike * size
-    # Offset deltas, in one or two bytes before the key.
-    wide = number >= _ONE_BYTE
-    if not wide:
-        if column(key_at - 1) != _DELTAS[number : number + alike]:
-            return 0
-    elif (
-        column(key_at - 2) != _DELTAS_LOW[number : number + alike]
-        or column(key_at - 1) != _DELTAS_HIGH[number : number + alike]
-    ):
-        return 0
-    # Timestamp deltas: of the same number of bytes, the last below 0x80, the others not.
-    last = key_at - (3 if wide else 2)
-    if not column(last).isascii():
-        return 0
-    for offset in range(begin, last):
-        if column(offset).translate(None, _HIGH_BYTES):
-            return 0
-    return alike
+        length, after = _varint(data, position)
+        same += range(position - start, after - start)
+        position = after + (0 if length & 1 else length >> 1)
+    return [*same, position - start]
+
+
+def _deltas_follow(columns: list[bytes | bytearray], number: int, upto: int) -> bool:
+    """Whether the bytes between attributes and key, a column for each, are timestamp deltas of so
+    many bytes, whatever they say, and the offset deltas ``number`` to ``upto``."""
+    *times, last, offset = columns[: None if number < _ONE_BYTE else -1]
+    if number < _ONE_BYTE:
+        follows = offset == _DELTAS[number:upto]
+    else:
+        follows = offset == _DELTAS_LOW[number:upto] and columns[-1] == _DELTAS_HIGH[number:upto]
+    return follows and last.isascii() and not any(t.translate(None, _HIGH_BYTES) for t in times)
+
+
+def _skip_bytes(data: Payload, position: int, number: int, name: str) -> int:
+    """The position after a length and as many bytes; -1 is null."""
+    size, position = _varint(data, position)
+    if not size & 1:
+        return position + (size >> 1)
+    if size != 1:
+        raise BadRecordError(number, f"{name} has a negative length")
+    return position
 
 
 def _skip_headers(data: Payload, position: int, stop: int, number: int) -> int:
     """The position after the headers."""
     count, position = _varint(data, position)
-    count >>= 1
-    if count > stop - position:
+    if count & 1:
+        raise BadRecordError(number, "it has a negative number of headers")
+    if count & 1 or count >> 1 > stop - position:
         raise BadRecordError(number, "it has more headers than bytes")
-    for _ in range(count):
-        size, position = _varint(data, position)
-        if size & 1:
+    for _ in range(count >> 1):
+        if data[position] & 1:
             raise BadRecordError(number, "a header has no key")
-        position += size >> 1
-        size, position = _varint(data, position)
-        if not size & 1:
-            position += size >> 1
-        elif size != 1:
-            raise BadRecordError(number, "a header has a negative length")
+        position = _skip_bytes(data, position, number, "a header")
+        position = _skip_bytes(data, position, number, "a header")
         if position > stop:
             raise BadRecordError(number, "a header runs past its end")
     return position
