@@ -140,13 +140,18 @@ def _stretch(  # noqa: PLR0917 (called a thousand times a millisecond)
     ``size`` is that of the record, ``key_at`` where its key length begins in it, ``number`` the
     one that comes next. 0 where nothing is gained: the records are then walked one by one.
     """
-    if number == _ONE_BYTE or data[start + size - 1]:
-        return 0  # the offset delta has just become a byte longer; headers
+    if number == _ONE_BYTE:
+        return 0  # the offset delta has just become a byte longer
     limit = _ONE_BYTE if number < _ONE_BYTE else _TWO_BYTES
     alike = min(count, limit, number + (end - start) // size - 1) - number
+    if alike < _STRETCH_MIN:
+        return 0
     first = start + size
     _, attributes_at = _varint(data, start)
-    for offset in _lengths(data, start, attributes_at, start + key_at):
+    lengths = _lengths(data, start, attributes_at, start + key_at)
+    if lengths[-1] != size - 1:
+        return 0  # headers
+    for offset in lengths:
         if alike < _STRETCH_MIN:
             return 0
         column = data[first + offset : first + offset + alike * size : size]
