@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from api_requests import BASE_MS, create, fetch, offsets, produce, records
+from api_requests import BASE_MS, create, delete, fetch, offsets, produce, records
 
 from penstock_broker.errors import ErrorCode
 from penstock_broker.testing.raw_client import RawClient
@@ -20,6 +20,12 @@ from penstock_broker.wire.messages.fetch import (
 )
 from penstock_broker.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock_broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from penstock_broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from penstock_broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -282,7 +288,8 @@ def test_a_topic_made_again_has_a_larger_epoch(raw: RawClient, topic: str) -> No
 def test_offsets_by_time_are_those_of_the_first_record(
     raw: RawClient, topic: str, codec: Codec
 ) -> None:
-    """Pitfall 12: times go up and down, within batches and from one to the next."""
+    """Pitfalls 12 and 13: times go up and down, within batches and from one to the next; nothing
+    late enough is -1 in all places and no error."""
     create(raw, topic)
     times = [[10, 50, 20], [5, 6, 7], [60, 30, 70]]
     for stamps in times:
@@ -305,11 +312,45 @@ def test_special_timestamps_by_version(raw: RawClient, topic: str) -> None:
     assert offsets(raw, topic, -3)[0].offset == 1
     assert offsets(raw, topic, -3, version=6)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
     assert offsets(raw, topic, -4)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
-    for version in range(1, 8):
+    assert offsets(raw, topic, -5, version=8)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert offsets(raw, topic, -6, version=9)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+    local, tiered = (offsets(raw, topic, time, version=9)[0] for time in (-4, -5))
+    assert (local.error_code, local.offset, local.leader_epoch >= 0) == (0, 0, True)
+    assert (tiered.error_code, tiered.offset, tiered.leader_epoch) == (0, -1, -1), "KIP-1005"
+    for version in range(1, 10):
         assert offsets(raw, topic, -1, version=version)[0].offset == 3
         assert offsets(raw, topic, -2, version=version)[0].offset == 0
     twice = offsets(raw, topic, -1, -2)
     assert [p.error_code for p in twice] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_epochs_are_told_in_every_place_that_a_version_has(raw: RawClient, topic: str) -> None:
+    """Pitfalls 5 and 6: the same epoch from Metadata, from ListOffsets, and in the
+    batches themselves; committed offsets keep the one that they came with."""
+    create(raw, topic)
+    delete(raw, topic)
+    create(raw, topic)
+    produce(raw, topic, records(b"a"))
+    named = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+    epoch = raw.ask(named, 7).topics[0].partitions[0].leader_epoch
+    assert epoch > 0
+    for timestamp in (-1, -2, -3, BASE_MS):
+        assert offsets(raw, topic, timestamp)[0].leader_epoch == epoch
+    (batch,) = iter_batches(memoryview(bytearray(fetch(raw, topic, 0).records or b"")))
+    assert batch.partition_leader_epoch == epoch
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_leader_epoch=epoch
+    )
+    committed = [OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+    commit = OffsetCommitRequest(group_id=f"g-{topic}", topics=committed)
+    assert raw.ask(commit, 9).topics[0].partitions[0].error_code == 0
+    group = OffsetFetchRequestGroup(group_id=f"g-{topic}")
+    for version in (5, 7):
+        answer = raw.ask(OffsetFetchRequest(group_id=f"g-{topic}", topics=None), version)
+        assert answer.topics[0].partitions[0].committed_leader_epoch == epoch
+    for version in (8, 9):
+        answer = raw.ask(OffsetFetchRequest(groups=[group]), version)
+        assert answer.groups[0].topics[0].partitions[0].committed_leader_epoch == epoch
 
 
 def test_deleted_records_are_out_of_range(raw: RawClient, topic: str) -> None:
