@@ -1,6 +1,8 @@
 """The APIs: importing this package registers all of them (see ``registry``)."""
 
 from penstock_broker.api import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_replica_log_dirs,
@@ -19,9 +21,12 @@ from penstock_broker.api import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -31,6 +36,7 @@ from penstock_broker.api import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -40,9 +46,12 @@ from penstock_broker.api import (
     sasl_authenticate,
     sasl_handshake,
     sync_group,
+    txn_offset_commit,
 )
 
 __all__ = [
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
     "alter_client_quotas",
     "alter_configs",
     "alter_replica_log_dirs",
@@ -61,9 +70,12 @@ __all__ = [
     "describe_configs",
     "describe_groups",
     "describe_log_dirs",
+    "describe_producers",
     "describe_topic_partitions",
+    "describe_transactions",
     "describe_user_scram_credentials",
     "elect_leaders",
+    "end_txn",
     "fetch",
     "find_coordinator",
     "heartbeat",
@@ -73,6 +85,7 @@ __all__ = [
     "leave_group",
     "list_groups",
     "list_offsets",
+    "list_transactions",
     "metadata",
     "offset_commit",
     "offset_delete",
@@ -82,4 +95,5 @@ __all__ = [
     "sasl_authenticate",
     "sasl_handshake",
     "sync_group",
+    "txn_offset_commit",
 ]

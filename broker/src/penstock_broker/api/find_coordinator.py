@@ -1,10 +1,9 @@
-"""FindCoordinator (10), versions 0-6: which broker looks after a group.
+"""FindCoordinator (10), versions 0-6: which broker looks after a group or a transactional id.
 
 Behaviour:
 * Groups (key type 0): this broker, for every id; the internal topic is made on the first ask.
   COORDINATOR_NOT_AVAILABLE while the group's part of that topic cannot be read.
-* Transactions (key type 1) have no coordinator here: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which
-  no client retries. Any other key type is INVALID_REQUEST.
+* Transactions (key type 1): likewise. Any other key type is INVALID_REQUEST.
 
 Version notes:
 * v1: key types. v3: flexible. v4: several keys at once, the answer per key (KIP-699).
@@ -13,6 +12,7 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -25,6 +25,7 @@ from penstock_broker.wire.messages.find_coordinator import (
 
 GROUP = 0
 TRANSACTION = 1
+_RESOURCES = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 
 
 def refuse(
@@ -33,17 +34,7 @@ def refuse(
     if version < 4:
         return FindCoordinatorResponse(error_code=error.code, error_message=str(error))
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(
-                key=key,
-                node_id=-1,
-                host="",
-                port=-1,
-                error_code=error.code,
-                error_message=str(error),
-            )
-            for key in request.coordinator_keys
-        ]
+        coordinators=[_nobody(key, error) for key in request.coordinator_keys]
     )
 
 
@@ -51,35 +42,39 @@ def refuse(
 def find_coordinator(
     services: Services, exchange: Exchange, request: FindCoordinatorRequest
 ) -> Steps:
-    if request.key_type == TRANSACTION:
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "This broker has no transactions."
-        )
-    if request.key_type != GROUP:
+    if request.key_type not in _RESOURCES:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    services.offsets.ensure_topic()
-    if exchange.api_version >= 4:
-        coordinators = []
-        for key in request.coordinator_keys:
-            coordinators.append(_of_group(services, exchange, key))
-            yield
-        return FindCoordinatorResponse(coordinators=coordinators)
-    found = _of_group(services, exchange, request.key)
-    if found.error_code:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return FindCoordinatorResponse(node_id=found.node_id, host=found.host, port=found.port)
+    if exchange.api_version < 4:
+        found = _find(services, exchange, request.key_type, request.key)
+        return FindCoordinatorResponse(node_id=found.node_id, host=found.host, port=found.port)
+    coordinators = []
+    for key in request.coordinator_keys:
+        try:
+            coordinators.append(_find(services, exchange, request.key_type, key))
+        except KafkaError as error:
+            coordinators.append(_nobody(key, error))
+        yield
+    return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _of_group(services: Services, exchange: Exchange, group_id: str) -> Coordinator:
-    if services.offsets.problem(group_id) is not ErrorCode.NONE:
-        error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return Coordinator(
-            key=group_id,
-            node_id=-1,
-            host="",
-            port=-1,
-            error_code=error.code,
-            error_message=str(error),
-        )
+def _find(services: Services, exchange: Exchange, key_type: int, key: str) -> Coordinator:
+    require(services, exchange, Operation.DESCRIBE, _RESOURCES[key_type], key)
+    if key_type == TRANSACTION:
+        services.transactions.prepare(key)
+    else:
+        services.offsets.ensure_topic()
+        if services.offsets.problem(key) is not ErrorCode.NONE:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     host, port = services.address_of(exchange.session.listener_name)
-    return Coordinator(key=group_id, node_id=services.config.broker_id, host=host, port=port)
+    return Coordinator(key=key, node_id=services.config.broker_id, host=host, port=port)
+
+
+def _nobody(key: str, error: KafkaError) -> Coordinator:
+    return Coordinator(
+        key=key,
+        node_id=-1,
+        host="",
+        port=-1,
+        error_code=error.code,
+        error_message=str(error),
+    )

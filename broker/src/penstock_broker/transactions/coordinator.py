@@ -118,6 +118,15 @@ class TransactionCoordinator:
 
     # -- requests ----------------------------------------------------------------------------
 
+    def prepare(self, transactional_id: str) -> None:
+        """FindCoordinator: have the internal topic made, if need be. KafkaError
+        COORDINATOR_NOT_AVAILABLE where this id cannot be served."""
+        self._store.ensure_topic()
+        try:
+            self._store.check(transactional_id)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerAndEpoch | None = None
     ) -> ProducerAndEpoch:

@@ -1,0 +1,85 @@
+"""The transaction coordinator with what it needs, put together for a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock_broker.api.topics import TopicAdmin
+from penstock_broker.clock import Clock, Timers
+from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.config import BrokerConfig
+from penstock_broker.groups.coordinator import GroupCoordinator
+from penstock_broker.metrics import Metrics
+from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.server.background import BackgroundJobs
+from penstock_broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
+from penstock_broker.transactions.markers import MarkerWriter
+from penstock_broker.transactions.topic import TRANSACTIONS_TOPIC, TransactionsTopic
+
+
+class Transactions:
+    """The coordinator, its topic and its jobs."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        timers: Timers,
+        metadata: MetadataStore,
+        replicas: ReplicaManager,
+        topics: TopicAdmin,
+        groups: GroupCoordinator,
+        next_producer_id: Callable[[], int],
+        metrics: Metrics,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self.topic = TransactionsTopic(
+            clock=clock, metadata=metadata, replicas=replicas, create=self._create_topic
+        )
+        self.coordinator = TransactionCoordinator(
+            clock=clock,
+            timers=timers,
+            store=self.topic,
+            markers=MarkerWriter(clock, replicas, groups.transaction_decided),
+            new_producer_id=next_producer_id,
+            limits=TransactionLimits(
+                config.transaction_max_timeout_ms,
+                config.transactional_id_expiration_ms,
+                config.transaction_verification_enable,
+            ),
+            metrics=metrics,
+        )
+
+    def _create_topic(self) -> None:
+        config = self._config
+        self._topics.create(
+            TRANSACTIONS_TOPIC,
+            config.transaction_log_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(config.transaction_log_min_isr),
+                "segment.bytes": str(config.transaction_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+
+    def load(self) -> None:
+        """Take over what the log says, and finish what was decided.
+
+        After the groups have been loaded: markers decide about their offsets.
+        """
+        self.coordinator.load(self.topic.replay())
+        self.coordinator.resume()
+
+    def start(self, jobs: BackgroundJobs) -> None:
+        """Look at the time every now and then."""
+        config = self._config
+        jobs.every(config.transaction_abort_interval_ms, self.coordinator.abort_expired)
+        jobs.every(config.transaction_remove_interval_ms, self.coordinator.expire_ids)
+
+    def stop(self) -> None:
+        """Leave what is not finished to the next start."""
+        self.coordinator.close()
