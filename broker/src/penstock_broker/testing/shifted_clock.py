@@ -12,26 +12,26 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
-import time
 from collections.abc import Callable
 from itertools import count
 
-from penstock_broker.clock import Clock
+from penstock_broker.clock import Clock, SystemClock
 
 
 class ShiftedClock:
     """A :class:`~penstock_broker.clock.Clock`. Any thread may read and move it."""
 
     def __init__(self) -> None:
+        self._host = SystemClock()
         self._calendar_ms = 0
         self._steady = 0.0
         self._timers: list[ShiftedTimers] = []
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + self._calendar_ms
+        return self._host.now_ms() + self._calendar_ms
 
     def monotonic(self) -> float:
-        return time.monotonic() + self._steady
+        return self._host.monotonic() + self._steady
 
     def jump(self, milliseconds: int) -> None:
         """Move the calendar alone; back, if negative."""
