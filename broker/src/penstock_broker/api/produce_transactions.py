@@ -15,11 +15,13 @@ from penstock_broker.wire.messages.produce import ProduceRequest
 from penstock_broker.wire.records import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
+    MAGIC,
     TRANSACTIONAL_FLAG,
     BatchHeader,
 )
 
 ABORTABLE_SINCE = 11
+MAGIC_AT = 16
 _NOT_NOW = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -35,6 +37,7 @@ def is_transactional(records: memoryview | None) -> bool:
     return (
         records is not None
         and len(records) >= HEADER_BYTES
+        and records[MAGIC_AT] == MAGIC
         and bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_FLAG)
     )
 
