@@ -7,12 +7,14 @@ the sentence that Kafka has and this broker has no reason for.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from api_requests import create, topic_id_of
 
 from penstock_broker.errors import ErrorCode
+from penstock_broker.testing.broker_process import BrokerProcess
 from penstock_broker.testing.raw_client import RawClient
 from penstock_broker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -50,6 +52,7 @@ from penstock_broker.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersTopicPartitions,
 )
+from penstock_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 ERROR = ErrorCode
 
@@ -371,3 +374,35 @@ def test_endpoints_and_internal_records(raw: RawClient) -> None:
     topics = [DeleteRecordsTopic(name="__consumer_offsets", partitions=[wanted])]
     answer = raw.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1_000), 2)
     assert answer.topics[0].partitions[0].error_code == ERROR.INVALID_TOPIC_EXCEPTION
+
+
+def test_default_replication_is_checked_as_a_given_one(
+    new_broker: Callable[..., BrokerProcess], topic: str
+) -> None:
+    broker = new_broker(default_replication_factor="3")
+    with RawClient(broker.host, broker.port) as client:
+        refused = ERROR.INVALID_REPLICATION_FACTOR
+        assert created(client, topic, replication_factor=-1)[0] == refused
+        assert created(client, topic, replication_factor=1)[0] == 0
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic + "-auto")])
+        (found,) = client.ask(asked, 12).topics
+        assert found.error_code == refused
+
+
+def test_ids_go_before_names_and_not_before_version_12(raw: RawClient, topic: str) -> None:
+    create(raw, topic)
+    topic_id = topic_id_of(raw, topic)
+
+    def ask(version: int, name: str | None, wanted: uuid.UUID) -> tuple[int, str | None]:
+        named = [MetadataRequestTopic(name=name, topic_id=wanted)]
+        request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
+        (found,) = raw.ask(request, version).topics
+        return found.error_code, found.name
+
+    assert ask(12, None, topic_id) == (0, topic)
+    assert ask(12, "another", topic_id) == (0, topic)
+    assert ask(12, topic, uuid.uuid4()) == (ERROR.UNKNOWN_TOPIC_ID, None)
+    for version in (10, 11):
+        assert ask(version, topic, uuid.UUID(int=0)) == (0, topic)
+        assert ask(version, topic, topic_id)[0] == ERROR.INVALID_REQUEST
+        assert ask(version, None, topic_id)[0] == ERROR.INVALID_REQUEST

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 
 
@@ -25,6 +26,22 @@ def check_replicas(broker_ids: Sequence[int], broker_id: int) -> None:
                 f"The manual partition assignment includes broker {number}, but no such broker is "
                 "registered."
             )
+
+
+def check_replication(factor: int, config: BrokerConfig) -> None:
+    """INVALID_REPLICATION_FACTOR unless one broker can meet it; -1 is
+    ``default.replication.factor``."""
+    if factor == -1:
+        factor = config.default_replication_factor
+    if factor == 1:
+        return
+    text = "Replication factor must be larger than 0, or -1 to use the default value."
+    if factor > 1:
+        text = (
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of "
+            f"{factor} cannot be reached because only 1 broker(s) are registered."
+        )
+    raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
 
 
 def check_partitions(indexes: Sequence[int]) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from penstock_broker.api.assignments import check_partitions, check_replicas
+from penstock_broker.api.assignments import check_partitions, check_replicas, check_replication
 from penstock_broker.api.authorization import Operation, ResourceType, allowed, may_create_topic
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
@@ -86,15 +86,8 @@ def _create(
     partitions = wanted.num_partitions
     if wanted.assignments:
         partitions = _check_assignments(services, wanted)
-    elif wanted.replication_factor not in {-1, 1}:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {wanted.replication_factor} time(s): The target "
-            f"replication factor of {wanted.replication_factor} cannot be reached because only 1 "
-            "broker(s) are registered."
-            if wanted.replication_factor > 1
-            else "Replication factor must be larger than 0, or -1 to use the default value.",
-        )
+    else:
+        check_replication(wanted.replication_factor, services.config)
     configs = {}
     for config in wanted.configs:
         if config.value is None:

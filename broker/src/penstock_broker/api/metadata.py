@@ -15,11 +15,13 @@ Behaviour:
 Version notes:
 * v0: an empty list asks for all topics; from v1 null does. v4: the auto-create flag.
 * v7: leader epochs. v8: authorized operations. v9: flexible.
-* v10: topic ids (KIP-516). v11: cluster operations are gone. v12: topics by id.
+* v10: topic ids in the answer (KIP-516). v11: cluster operations are gone.
+* v12: topics by id; before it, an id or a null name is INVALID_REQUEST. An id goes before a name.
 """
 
 from __future__ import annotations
 
+from penstock_broker.api.assignments import check_replication
 from penstock_broker.api.authorization import (
     Operation,
     ResourceType,
@@ -34,7 +36,6 @@ from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import Topic, check_topic_name
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.offsets import OFFSETS_TOPIC
-from penstock_broker.wire.fields import UUID_ZERO
 from penstock_broker.wire.messages.metadata import (
     API_KEY,
     OPERATIONS_NOT_ASKED,
@@ -49,6 +50,7 @@ from penstock_broker.wire.primitives import write_uvarint
 from penstock_broker.wire.schema import encode
 
 FLEXIBLE_FROM = 9
+IDS_SINCE = 12
 
 
 def refuse(request: MetadataRequest, error: KafkaError, version: int) -> MetadataResponse:
@@ -67,6 +69,8 @@ def refuse(request: MetadataRequest, error: KafkaError, version: int) -> Metadat
 def metadata(services: Services, exchange: Exchange, request: MetadataRequest) -> Steps:
     version = exchange.api_version
     wanted = request.topics
+    if version < IDS_SINCE and any(t.name is None or t.topic_id.int for t in wanted or ()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Topics by id are for version 12 and later.")
     topics: list[bytes] = []
     if wanted is None or (version == 0 and not wanted):
         for topic in services.topics.all():
@@ -111,13 +115,10 @@ def _topic(
     try:
         topic = _find(services, exchange, request, wanted)
     except KafkaError as error:
-        name = wanted.name
+        name = None if wanted.topic_id.int else wanted.name
         return encode(
             MetadataResponseTopic(
-                error_code=error.code,
-                name=name if name is not None or version >= 12 else "",
-                topic_id=wanted.topic_id if name is None else UUID_ZERO,
-                partitions=[],
+                error_code=error.code, name=name, topic_id=wanted.topic_id, partitions=[]
             ),
             version,
         )
@@ -133,7 +134,7 @@ def _find(
     """A topic that is asked for, perhaps made for that. KafkaError: nothing is said of topics
     that the client may not know of, not even whether they are there."""
     name = wanted.name
-    if name is None:
+    if name is None or wanted.topic_id.int:
         topic = services.topics.by_id(wanted.topic_id)
         if not _may_describe(services, exchange, topic.name):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -154,6 +155,7 @@ def _find(
 def _create(services: Services, name: str) -> Topic:
     check_topic_name(name)
     if name != OFFSETS_TOPIC:
+        check_replication(-1, services.config)
         return services.topics.create(name, -1, {})
     services.offsets.ensure_topic()
     return services.topics.by_name(name)
