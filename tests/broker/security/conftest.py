@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import re
+import ssl
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from penstock_broker.testing.broker_process import BrokerProcess
+from penstock_broker.testing.raw_client import RawClient
+from penstock_broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock_broker.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 PASSWORDS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
 _ADDRESS = re.compile(r"listener (\S+) \((\S+)\) on (\S+):(\d+)")
@@ -80,6 +84,31 @@ class Authority:
         return path
 
 
+@pytest.fixture
+def connect() -> Iterator[Callable[..., RawClient]]:
+    """``connect(broker, listener, user)``: a raw connection, as ``user`` by PLAIN if one is
+    named, in TLS if a context is given."""
+    clients: list[RawClient] = []
+
+    def start(
+        broker: SecureBroker,
+        listener: str,
+        user: str | None = None,
+        password: str | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> RawClient:
+        client = RawClient(*broker.address(listener))
+        clients.append(client)
+        if tls is not None:
+            client.socket = tls.wrap_socket(client.socket, server_hostname="localhost")
+        return client if user is None else broker.log_in(client, user, password)
+
+    yield start
+    for client in clients:
+        client.close()
+
+
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """Who signs the tests' certificates."""
@@ -104,6 +133,14 @@ class SecureBroker(BrokerProcess):
         """Where listener ``name`` is bound."""
         found = {m[1]: (m[3], int(m[4])) for m in _ADDRESS.finditer(self.log())}
         return found[name]
+
+    def log_in(self, client: RawClient, user: str, password: str | None = None) -> RawClient:
+        """Authenticate a connection by PLAIN."""
+        assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        token = f"\0{user}\0{password or PASSWORDS[user]}".encode()
+        answer = client.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+        assert answer.error_code == 0, answer
+        return client
 
     def at(self, name: str) -> str:
         """``host:port`` of listener ``name``."""
