@@ -1,8 +1,8 @@
 """The composition root: builds the broker from its parts, starts it, runs it, stops it.
 
 Order of a start: take the data directory, read the metadata, open and recover the logs, replay
-the groups and the transactions, listen. Order of a stop: stop listening, answer those who wait, end the connections,
-close the logs (which syncs them and writes the checkpoints).
+the groups and the transactions, listen. Order of a stop: stop listening, answer those who wait, end
+the connections, close the logs (which syncs them and writes the checkpoints).
 """
 
 from __future__ import annotations
@@ -166,45 +166,10 @@ class Broker:
         self.replicas.removal_listeners.append(self._removed)
         self.replicas.failure_listeners.append(self._failed)
         self.metadata_cache = MetadataCache()
-        self.offsets = OffsetsTopic(
-            config=config,
-            clock=clock,
-            metadata=self.metadata,
-            replicas=self.replicas,
-            create=self._create_offsets_topic,
-        )
-        self.groups = GroupCoordinator(
-            clock=clock,
-            timers=self._timers,
-            store=self.offsets,
-            group_limits=GroupLimits(
-                config.group_initial_rebalance_delay_ms,
-                config.group_min_session_timeout_ms,
-                config.group_max_session_timeout_ms,
-                config.group_max_size,
-            ),
-            limits=CoordinatorLimits(
-                config.offset_metadata_max_bytes,
-                config.offsets_retention_minutes * 60_000,
-                config.group_coordinator_max_groups,
-                config.group_coordinator_max_bytes,
-            ),
-            metrics=self.metrics,
-        )
         self.topics = TopicAdmin(
             config, self.metadata, self.replicas, on_deleted=self._topic_deleted
         )
-        self.transactions = Transactions(
-            config,
-            clock=clock,
-            timers=self._timers,
-            metadata=self.metadata,
-            replicas=self.replicas,
-            topics=self.topics,
-            groups=self.groups,
-            next_producer_id=self._next_producer_id,
-            metrics=self.metrics,
-        )
+        self._make_coordinators()
         self.quotas = ClientQuotas(
             clock, self.metadata, burst_seconds=config.quota_window_size_seconds
         )
@@ -233,6 +198,46 @@ class Broker:
             address_of=self.listeners.address_of,
             scram=self.scram,
             acls=self.acls,
+        )
+
+    def _make_coordinators(self) -> None:
+        """Of groups and of transactions."""
+        config, clock = self.config, self._clock
+        self.offsets = OffsetsTopic(
+            config=config,
+            clock=clock,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            create=self._create_offsets_topic,
+        )
+        self.groups = GroupCoordinator(
+            clock=clock,
+            timers=self._timers,
+            store=self.offsets,
+            group_limits=GroupLimits(
+                config.group_initial_rebalance_delay_ms,
+                config.group_min_session_timeout_ms,
+                config.group_max_session_timeout_ms,
+                config.group_max_size,
+            ),
+            limits=CoordinatorLimits(
+                config.offset_metadata_max_bytes,
+                config.offsets_retention_minutes * 60_000,
+                config.group_coordinator_max_groups,
+                config.group_coordinator_max_bytes,
+            ),
+            metrics=self.metrics,
+        )
+        self.transactions = Transactions(
+            config,
+            clock=clock,
+            timers=self._timers,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            topics=self.topics,
+            groups=self.groups,
+            next_producer_id=self._next_producer_id,
+            metrics=self.metrics,
         )
 
     def _rights_changed(self) -> None:
@@ -310,9 +315,7 @@ class Broker:
 
     def _start_jobs(self) -> None:
         config = self.config
-        for every_ms, job in (
-            (config.offsets_retention_check_interval_ms, self._expire_offsets),
-        ):
+        for every_ms, job in ((config.offsets_retention_check_interval_ms, self._expire_offsets),):
             self._jobs.every(every_ms, job)
         self.log_jobs.start(self._jobs)
         self.transactions.start(self._jobs)
