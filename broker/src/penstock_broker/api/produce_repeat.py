@@ -111,24 +111,6 @@ class Repeat:
         self.pack = answer.pack
         self.answer_size = answer.size - 4
 
-    def commit(self) -> bool:
-        """Write what is staged, count it, and wake those who wait for it; whether there was
-        anything. KafkaError."""
-        staged, partition = self.staged, self.partition
-        if staged is None or not staged.parts:
-            return False
-        staged.commit()
-        partition.counters.produces += len(staged.parts)
-        size = sum([placed[1] for placed in staged.placed])
-        partition.appended(size, staged.next_offset - staged.placed[0][0])
-        return True
-
-    def take_back(self) -> None:
-        """Make the batches that could not be written what they were when they came."""
-        if self.staged is not None:
-            for part in self.staged.parts:
-                _BASE_OFFSET.pack_into(part, 0, 0)
-
 
 def may_repeat(partition: Partition, version: int, acks: int) -> bool:
     """Whether nothing about requests and partition asks for more of a look than is had here."""
@@ -164,8 +146,8 @@ class Repeats:
     """What one connection's produce requests have looked like."""
 
     __slots__ = (
-        "_answers", "_generation", "_known", "_last", "_now_ms", "_services", "_sizes", "_staged",
-        "handled", "version",
+        "_answers", "_begun", "_generation", "_known", "_last", "_now_ms", "_services", "_sizes",
+        "_staged", "handled", "version",
     )  # fmt: skip
 
     def __init__(self, services: Services) -> None:
@@ -178,7 +160,8 @@ class Repeats:
         self._known: dict[bytes, Repeat] = {}
         self._sizes: set[int] = set()
         self._last: Repeat | None = None
-        self._staged: list[Repeat] = []
+        self._begun: list[Repeat] = []
+        self._staged: dict[Partition, StagedBatches] = {}
         self._answers: list[bytes] = []
         self._now_ms = 0
 
@@ -211,15 +194,19 @@ class Repeats:
             return None
         view, begin, end = frames.unread()
         self._now_ms = self._services.clock.now_ms()
-        position = self._stage(view, begin, end)
-        if not self.handled:
-            return None
-        if not self._commit():
-            return None
-        frames.advance(position)
-        answers = b"".join(self._answers)
-        self._answers.clear()
-        return answers
+        try:
+            position = self._stage(view, begin, end)
+            if not self.handled or not self._commit():
+                return None
+            frames.advance(position)
+            return b"".join(self._answers)
+        finally:
+            # What is staged knows where the log ended: nothing of it may outlive this call.
+            for repeat in self._begun:
+                repeat.staged = None
+            self._begun.clear()
+            self._staged.clear()
+            self._answers.clear()
 
     def _stage(  # noqa: PLR0912, PLR0915
         self, view: memoryview, position: int, end: int
@@ -320,9 +307,14 @@ class Repeats:
         if log.config is not repeat.config:
             self.forget()  # its settings have changed: the next ordinary request is looked at anew
             return
-        repeat.staged = stage(log, partition.leader_epoch, self._now_ms)
-        if repeat.staged is not None:
-            self._staged.append(repeat)
+        # Requests that differ elsewhere, in their acks say, may be for the same partition.
+        repeat.staged = self._staged.get(partition)
+        if repeat.staged is None:
+            repeat.staged = stage(log, partition.leader_epoch, self._now_ms)
+            if repeat.staged is None:
+                return
+            self._staged[partition] = repeat.staged
+        self._begun.append(repeat)
 
     def _commit(self) -> bool:
         """Write what is staged; False when nothing could be, and the frames are as they were.
@@ -330,23 +322,29 @@ class Repeats:
         With several partitions at hand a part may have been written: then there is no honest
         answer to all of it but the end of the connection.
         """
-        staged, self._staged = [r for r in self._staged if r.staged is not None], []
         written = 0
         try:
-            for repeat in staged:
-                written += repeat.commit()
+            for partition, staged in self._staged.items():
+                if staged.parts:
+                    staged.commit()
+                    written += 1
+                    _tell(partition, staged)
         except KafkaError as error:
-            self._answers.clear()
             self.forget()
             if written:
                 raise CloseConnectionError(str(error)) from error
-            for repeat in staged:
-                repeat.take_back()
+            for staged in self._staged.values():
+                for part in staged.parts:
+                    _BASE_OFFSET.pack_into(part, 0, 0)
             return False
-        finally:
-            for repeat in staged:
-                repeat.staged = None
         return True
+
+
+def _tell(partition: Partition, staged: StagedBatches) -> None:
+    """Count what has been written, and wake those who wait for it."""
+    partition.counters.produces += len(staged.parts)
+    size = sum([placed[1] for placed in staged.placed])
+    partition.appended(size, staged.next_offset - staged.placed[0][0])
 
 
 def _records_are_whole(repeat: Repeat, buffer: bytearray, at: int, stop: int, count: int) -> bool:
