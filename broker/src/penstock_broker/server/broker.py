@@ -128,6 +128,7 @@ class Broker:
             metadata=self.metadata,
             replicas=self.replicas,
             groups=self.groups,
+            transactions=self.transactions.coordinator,
             purgatory=self.purgatory,
             sessions=self.services.fetch_sessions,
             listeners=self.listeners.all,

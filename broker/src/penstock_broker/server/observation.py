@@ -26,7 +26,9 @@ from penstock_broker.server.state_metrics import (
     partition_metrics,
     process_metrics,
     server_metrics,
+    transaction_metrics,
 )
+from penstock_broker.transactions.coordinator import TransactionCoordinator
 
 LAG_SECONDS = 0.5
 """How often the event loop's lag is measured."""
@@ -73,6 +75,7 @@ class Observation:
         metadata: MetadataStore,
         replicas: ReplicaManager,
         groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
         purgatory: Waiting,
         sessions: Sized,
         listeners: Callable[[], Mapping[str, Door]],
@@ -83,6 +86,7 @@ class Observation:
         for collector in (
             partition_metrics(metadata, replicas),
             group_metrics(groups, replicas),
+            transaction_metrics(transactions),
             server_metrics(purgatory, sessions, listeners),
         ):
             self._metrics.collect_from(collector)

@@ -24,6 +24,8 @@ from penstock_broker.groups.states import GroupState
 from penstock_broker.metrics import Block, Row
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.transactions.coordinator import TransactionCoordinator
+from penstock_broker.transactions.states import TransactionState
 
 PARTITIONS_MAX = 10_000
 """Partitions with rows of their own."""
@@ -191,6 +193,22 @@ def _lag_blocks(
     yield gauges("kafka_consumergroup_lag", labels, "Records between that and the end.", behind)
     text = "The same over all partitions of a topic."
     yield gauges("kafka_consumergroup_lag_sum", labels[:2], text, sums.items())
+
+
+def transaction_metrics(transactions: TransactionCoordinator) -> Collector:
+    """Transactional ids by state."""
+
+    def collect() -> Iterator[Block]:
+        found, _ = transactions.find((), (), -1)
+        states = Counter(transaction.state for transaction in found)
+        yield gauges(
+            "kafka_coordinator_transaction_transactionalids",
+            ("state",),
+            "Transactional ids by the state of their transaction.",
+            [((state.title,), states[state]) for state in TransactionState],
+        )
+
+    return collect
 
 
 # -- the server ----------------------------------------------------------------------------------

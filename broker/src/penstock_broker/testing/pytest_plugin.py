@@ -31,6 +31,7 @@ SCOPES = ("function", "class", "module", "package", "session")
 QUICK = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
 }
 """Settings of test brokers: a group need not wait for others, internal topics are small."""
 
