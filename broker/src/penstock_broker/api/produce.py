@@ -2,25 +2,35 @@
 
 Behaviour:
 * Each partition succeeds or fails on its own. A batch is checked (size, CRC, magic, counts,
-  codec id), given its offsets in place and appended; compressed records are stored as sent.
+  codec), given its offsets in place and appended.
+* Inside, every record is walked through: lengths, offsets, keys where the topic is compacted,
+  timestamps. Compressed records are opened for that, 64 MiB at most, and stored as sent. Records
+  that are not as they should be are named (INVALID_RECORD, INVALID_TIMESTAMP, KIP-467), and
+  nothing of their batch is stored; a wrong CRC is CORRUPT_MESSAGE.
+* ``compression.type`` other than ``producer`` compresses anew what came otherwise; the size is
+  then checked again (MESSAGE_TOO_LARGE). Large batches are opened in another thread, while their
+  connection waits.
 * acks=-1 is answered when the high watermark has passed the batch, or with REQUEST_TIMED_OUT;
   acks=1 after the append; acks=0 never, and an error there closes the connection, because nothing
   else would tell the client.
 * Idempotent producers: a repeat of any of the last five batches of a partition is answered with
   its first offset and appended once (KIP-98).
+* Records of a transaction need a partition that has been added to it (KIP-890): INVALID_TXN_STATE,
+  from v11 on TRANSACTION_ABORTABLE. A fenced producer is told INVALID_PRODUCER_EPOCH here.
 * The broker's own topics (``__consumer_offsets``) take nothing from clients:
   INVALID_TOPIC_EXCEPTION.
 
 Version notes:
-* v0-v2 (message formats 0 and 1) are advertised and refused: see ApiVersions.
-* v5: log start offset. v7: zstd. v8: error message and record errors (KIP-467). v9: flexible.
+* v0-v2 are advertised and refused: see ApiVersions. Message formats 0 and 1 are INVALID_RECORD.
+* v5: log start offset. v7: zstd (before: UNSUPPORTED_COMPRESSION_TYPE). v8: error message and
+  record errors (KIP-467). v9: flexible.
 * v10: the current leader beside NOT_LEADER_OR_FOLLOWER (KIP-951): it never changes here. v11: the
   same bytes; the client knows TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Generator, Hashable
 
 from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.bounds import PRODUCE_PARTITIONS_MAX, require_at_most
@@ -32,14 +42,24 @@ from penstock_broker.api.context import (
     Exchange,
     Reply,
     Services,
+    Steps,
 )
 from penstock_broker.api.produce_quick import answer_one, read_one
 from penstock_broker.api.produce_repeat import learn, may_repeat
+from penstock_broker.api.produce_transactions import is_transactional, require_transaction, verify
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import INTERNAL_TOPICS
+from penstock_broker.config import LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.append_result import AppendResult
+from penstock_broker.log.record_rules import (
+    LIGHT_OUTPUT_BYTES,
+    RecordsRefusedError,
+    is_heavy,
+    look_inside,
+)
 from penstock_broker.replication.partition import Partition
+from penstock_broker.wire.compression import DECOMPRESSED_BYTES_MAX, Codec, TooLargeError
 from penstock_broker.wire.messages.produce import (
     API_KEY,
     BatchIndexAndErrorMessage,
@@ -49,8 +69,10 @@ from penstock_broker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from penstock_broker.wire.records import CODEC_MASK, RecordBatch
 
 ACKS_ALL = -1
+ZSTD_VERSION_MIN = 7
 
 Waiting = dict[Partition, tuple[int, PartitionProduceResponse]]
 """Partitions whose high watermark has to reach an offset, and the answers that wait for it."""
@@ -79,12 +101,20 @@ def quick(services: Services, exchange: Exchange, frame: memoryview, position: i
     """One batch for one partition, without a message object (see ``produce_quick``)."""
     version = exchange.api_version
     request = read_one(frame, position, version)
-    if request is None or not -1 <= request.acks <= 1:
+    if request is None or not -1 <= request.acks <= 1 or is_transactional(request.records):
         return None
     try:
         require(services, exchange, Operation.WRITE, ResourceType.TOPIC, request.topic)
         partition = _partition(services, request.topic, request.partition)
-        result = partition.append(request.records, acks_all=request.acks == ACKS_ALL)
+        batch = _check(partition, request.records, request.acks, version)
+        config = partition.log.config
+        if is_heavy(batch, config):
+            raise TooLargeError
+        batch = look_inside(batch, config, services.clock.now_ms(), LIGHT_OUTPUT_BYTES)
+        result = partition.append_checked(batch)
+        partition.counters.produces += 1
+    except TooLargeError:
+        return None
     except KafkaError as error:
         if request.acks == 0:
             raise CloseConnectionError(f"acks=0 and error {error.code.name}") from error
@@ -118,20 +148,19 @@ def _response_of_one(topic: str, response: PartitionProduceResponse) -> ProduceR
 
 
 @api(API_KEY, ProduceRequest, refuse=refuse, advertised=range(12), quick=quick)
-def produce(services: Services, exchange: Exchange, request: ProduceRequest) -> Reply:
+def produce(services: Services, exchange: Exchange, request: ProduceRequest) -> Steps:
     if request.acks not in {-1, 0, 1}:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     count = sum(len(topic.partition_data) for topic in request.topic_data)
     require_at_most(count, PRODUCE_PARTITIONS_MAX, "partitions")
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "No transactions here.")
+    require_transaction(services, exchange, request)
     response = ProduceResponse(responses=[])
     waiting: Waiting = {}
     for topic in request.topic_data:
         results = []
         for data in topic.partition_data:
-            result = _append(
-                services, exchange, topic.name, data, acks=request.acks, waiting=waiting
+            result = yield from _append(
+                services, exchange, request, topic.name, data, waiting=waiting
             )
             if request.acks == 0 and result.error_code:
                 raise CloseConnectionError(f"acks=0 and error {result.error_code}")
@@ -160,22 +189,81 @@ def _park(
 def _append(
     services: Services,
     exchange: Exchange,
+    request: ProduceRequest,
     topic: str,
     data: PartitionProduceData,
     *,
-    acks: int,
     waiting: Waiting,
-) -> PartitionProduceResponse:
+) -> Generator[Callable[[], None] | None, None, PartitionProduceResponse]:
+    yield None
+    acks, version = request.acks, exchange.api_version
     try:
         require(services, exchange, Operation.WRITE, ResourceType.TOPIC, topic)
         partition = _partition(services, topic, data.index)
-        result = partition.append(data.records, acks_all=acks == ACKS_ALL)
+        batch = _check(partition, data.records, acks, version)
+        look = _Look(batch, partition.log.config, services.clock.now_ms())
+        look.at_once()
+        if look.is_heavy:
+            yield look
+        transactional_id = request.transactional_id
+        result = partition.append_checked(
+            look.batch(),
+            is_verified=verify(services, transactional_id, partition, data.records, version),
+        )
+        partition.counters.produces += 1
     except KafkaError as error:
         return _failed(data.index, error)
     response = _succeeded(data.index, result)
     if partition.must_wait(acks, result.last_offset):
         waiting[partition] = (result.last_offset + 1, response)
     return response
+
+
+class _Look:
+    """Looking inside a batch, here or in another thread."""
+
+    def __init__(self, batch: RecordBatch, config: LogConfig, now_ms: int) -> None:
+        self.is_heavy = is_heavy(batch, config)
+        self._batch = batch
+        self._config = config
+        self._now_ms = now_ms
+        self._error: KafkaError | None = None
+
+    def at_once(self) -> None:
+        """Look now, unless that is heavy, or turns out to be."""
+        if not self.is_heavy:
+            try:
+                self._look(LIGHT_OUTPUT_BYTES)
+            except TooLargeError:
+                self.is_heavy = True
+
+    def __call__(self) -> None:
+        self._look(DECOMPRESSED_BYTES_MAX)
+
+    def _look(self, bytes_max: int) -> None:
+        try:
+            self._batch = look_inside(self._batch, self._config, self._now_ms, bytes_max)
+        except KafkaError as error:
+            self._error = error
+
+    def batch(self) -> RecordBatch:
+        """What is to be appended, after the look. KafkaError: what was wrong."""
+        if self._error is not None:
+            raise self._error
+        return self._batch
+
+
+def _check(
+    partition: Partition, records: memoryview | None, acks: int, version: int
+) -> RecordBatch:
+    """The batch of a request, looked at from outside."""
+    batch = partition.check(records, acks_all=acks == ACKS_ALL)
+    if batch.attributes & CODEC_MASK == Codec.ZSTD and version < ZSTD_VERSION_MIN:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+        )
+    return batch
 
 
 def _partition(services: Services, topic: str, index: int) -> Partition:
@@ -198,11 +286,10 @@ def _failed(index: int, error: KafkaError) -> PartitionProduceResponse:
     response = PartitionProduceResponse(
         index=index, error_code=error.code, base_offset=-1, error_message=str(error)
     )
-    if error.code is ErrorCode.INVALID_RECORD:
-        # Java and librdkafka fail single records only when they are named (KIP-467); the batch is
-        # one unit here, so its first record stands for it.
+    if isinstance(error, RecordsRefusedError):
         response.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=str(error))
+            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=problem)
+            for number, problem in error.records
         ]
     return response
 
