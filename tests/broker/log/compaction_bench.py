@@ -61,6 +61,7 @@ class CompactedBench(Bench):
         *pairs: KeyValue,
         codec: Codec = Codec.NONE,
         producer: tuple[int, int, int] = (-1, -1, -1),
+        epoch: int = 0,
     ) -> int:
         """Append one batch of keys and values; its base offset."""
         now_ms = self.clock.now_ms()
@@ -68,16 +69,16 @@ class CompactedBench(Bench):
             NewRecord(_bytes(key), _bytes(value), now_ms + number)
             for number, (key, value) in enumerate(pairs)
         ]
-        producer_id, epoch, sequence = producer
+        producer_id, producer_epoch, sequence = producer
         data = build_batch(
             records,
             codec=codec,
             producer_id=producer_id,
-            producer_epoch=epoch,
+            producer_epoch=producer_epoch,
             base_sequence=sequence,
         )
         batches = validate_batches(memoryview(data), max_message_bytes=1 << 30)
-        return log.append(batches, 0).base_offset
+        return log.append(batches, epoch).base_offset
 
     async def compact(self, *logs: Log, make_worker: Callable[[], Any] | None = None) -> int:
         """Compact what is worth it; how many passes."""
@@ -137,6 +138,7 @@ def content(log: Log) -> dict[int, Record]:
         batches = list(iter_batches(memoryview(log.read(position, 1 << 20).read())))
         if not batches:
             break  # nothing is left up to the end
-        found |= {record.offset: record for batch in batches for record in batch.records()}
+        records = (record for batch in batches for record in batch.records())
+        found |= {record.offset: record for record in records if record.offset >= position}
         position = batches[-1].next_offset
     return found

@@ -41,7 +41,6 @@ from penstock_broker.log.scan import BadBatchError
 from penstock_broker.log.segment import Segment
 from penstock_broker.log.slice import EMPTY_SLICE, LogSlice
 from penstock_broker.log.swap import (
-    EVERYWHERE,
     CleanerCheckpoint,
     put_in_place,
     read_cleaner_checkpoint,
@@ -117,14 +116,13 @@ class Log:
         known_epochs = read_epochs(place.files, place.directory)
         epochs = known_epochs or LeaderEpochs()
         cleaned = read_cleaner_checkpoint(place.files, place.directory)
-        compacts = "compact" in config.cleanup_policy
         recovered = recover(
             place,
             epochs,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             clean=clean,
-            holes_below=cleaned.holes_below or (EVERYWHERE if compacts else 0),
+            holes_below=cleaned.holes_below,
             now_ms=clock.now_ms(),
         )
         log = cls(

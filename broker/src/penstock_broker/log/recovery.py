@@ -141,6 +141,8 @@ def recover(
         first = Segment(place.files, place.directory, log_start_offset, place.index_interval_bytes)
         first.create()
         found.segments, found.end_offset = [first], log_start_offset
+        # Nor is anything known of who wrote what lay between.
+        found.producers.clear()
     return found
 
 
@@ -371,13 +373,16 @@ def keep_snapshot(place: LogPlace, offset: int, data: bytes) -> None:
 def _rebuild_producers(place: LogPlace, found: Recovered, *, up_to: int, now_ms: int) -> None:
     """The producers' state of all batches below ``up_to``: a snapshot, then the log from there.
 
-    Snapshots above are of a log that is no more, and go.
+    Snapshots above are of a log that is no more, and go. One that ends before the log begins says
+    nothing of the batches between, which cannot be read any more: whoever wrote them would be held
+    against a sequence of long ago. A producer that is not known may go on with any (KIP-360).
     """
     start = 0
+    first_offset = found.segments[0].base_offset
     names = [n for n in place.files.names(place.directory) if _is_numbered(n, ".snapshot")]
     for name in sorted(names, reverse=True):
         path = place.directory / name
-        if int(name[:20]) > up_to:
+        if not first_offset <= int(name[:20]) <= up_to:
             place.files.remove(path)
             continue
         try:
