@@ -40,6 +40,7 @@ async def serve(
     """
     allow_open_files()
     loop = asyncio.get_running_loop()
+    begun = loop.time()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
@@ -60,13 +61,26 @@ async def serve(
     gc.collect()
     gc.freeze()
     on_ready(broker, *bound)
+    _logger.info(
+        "accepts requests on %(host)s:%(port)d, with %(partitions)d partitions, %(seconds).2f s "
+        "after its start",
+        {
+            "event": "started",
+            "host": bound[0],
+            "port": bound[1],
+            "partitions": sum(1 for _ in broker.replicas.partitions()),
+            "seconds": loop.time() - begun,
+        },
+    )
     notify(f"READY=1\nSTATUS=accepts requests on {bound[0]}:{bound[1]}")
     alive = loop.create_task(keep_alive())
     await waiting
     _logger.info("stopping after a signal")
     notify("STOPPING=1")
     alive.cancel()
+    begun = loop.time()
     await broker.stop()
+    _logger.info("stopped in %(seconds).2f s", {"event": "stopped", "seconds": loop.time() - begun})
 
 
 def allow_open_files() -> None:
