@@ -41,7 +41,7 @@ from penstock_broker.wire.records import RecordBatch, iter_batches
 # -- produce ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", range(3, 10))
+@pytest.mark.parametrize("version", range(3, 12))
 def test_produce_in_each_version(raw: RawClient, topic: str, version: int) -> None:
     create(raw, topic)
     for expected in (0, 2):
