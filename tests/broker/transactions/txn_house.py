@@ -1,0 +1,212 @@
+"""A broker's transactions on a simulated disk: everything but the network."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock_broker.cluster.metadata_store import LocalMetadataStore
+from penstock_broker.config import BrokerConfig
+from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
+from penstock_broker.groups.members import GroupLimits
+from penstock_broker.groups.offset_records import CommittedOffset
+from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
+from penstock_broker.log.append_result import AppendResult
+from penstock_broker.log.manager import LogManager
+from penstock_broker.replication.partition import Partition
+from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.testing import MemFiles, SimClock
+from penstock_broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
+from penstock_broker.transactions.markers import MarkerWriter
+from penstock_broker.transactions.topic import TRANSACTIONS_TOPIC, TransactionsTopic
+from penstock_broker.wire.batch_builder import NewRecord, build_batch
+from penstock_broker.wire.records import iter_batches
+
+DATA = Path("/data")
+TOPIC = "t"
+TIMEOUT_MS = 60_000
+ID_EXPIRATION_MS = 7 * 24 * 3_600_000
+SETTINGS = {"log.segment.bytes": "700", "log.index.interval.bytes": "100"}
+
+
+class House:
+    """A broker's storage, its groups and its transactions, without a network."""
+
+    def __init__(
+        self,
+        files: MemFiles | None = None,
+        clock: SimClock | None = None,
+        *,
+        partitions: int = 3,
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        self.clock = clock or SimClock()
+        self.files = files or MemFiles(self.clock)
+        self.partitions = partitions
+        self.settings = SETTINGS if settings is None else settings
+        config = BrokerConfig.parse(self.settings)
+        self.logs = LogManager(DATA, self.clock, self.files)
+        self.logs.open()
+        metadata = LocalMetadataStore(DATA / "metadata.json", self.files, self.clock, 0)
+        self.replicas = ReplicaManager(config, metadata, self.logs)
+        self.replicas.start()
+        if not self.replicas.has_partition(TOPIC, 0):
+            self.replicas.create_topic(TOPIC, partitions, {})
+        self.offsets = OffsetsTopic(
+            config=config,
+            clock=self.clock,
+            metadata=metadata,
+            replicas=self.replicas,
+            create=lambda: self.replicas.create_topic(OFFSETS_TOPIC, 2, {}) and None,
+        )
+        self.groups = GroupCoordinator(
+            clock=self.clock,
+            timers=self.clock,
+            store=self.offsets,
+            group_limits=GroupLimits(),
+            limits=CoordinatorLimits(),
+        )
+        self.groups.load(self.offsets.replay())
+        ids = itertools.chain.from_iterable(iter(metadata.allocate_producer_ids, ()))
+        self.topic = TransactionsTopic(
+            clock=self.clock,
+            metadata=metadata,
+            replicas=self.replicas,
+            create=lambda: self.replicas.create_topic(TRANSACTIONS_TOPIC, 2, {}) and None,
+        )
+        self.transactions = TransactionCoordinator(
+            clock=self.clock,
+            timers=self.clock,
+            store=self.topic,
+            markers=MarkerWriter(self.clock, self.replicas, self.groups.transaction_decided),
+            new_producer_id=lambda: next(ids),
+            limits=TransactionLimits(900_000, ID_EXPIRATION_MS),
+        )
+        self.transactions.load(self.topic.replay())
+        self.transactions.resume()
+
+    def after_a_kill(self) -> House:
+        return self.after(self.files.kill())
+
+    def after(self, files: MemFiles) -> House:
+        """The next process, on what is left of the disk."""
+        self.transactions.close()
+        return House(files, self.clock, partitions=self.partitions, settings=self.settings)
+
+    def after_a_stop(self) -> House:
+        self.replicas.close()
+        return self.after_a_kill()
+
+    def partition(self, index: int = 0, topic: str = TOPIC) -> Partition:
+        return self.replicas.partition(topic, index)
+
+    # -- what clients do ---------------------------------------------------------------------
+
+    def init(
+        self, transactional_id: str = "x", expected: tuple[int, int] | None = None
+    ) -> tuple[int, int]:
+        return self.transactions.init_producer_id(transactional_id, TIMEOUT_MS, expected)
+
+    def add(self, producer: tuple[int, int], *indexes: int, transactional_id: str = "x") -> None:
+        places = [(TOPIC, index) for index in indexes]
+        self.transactions.add_partitions(transactional_id, *producer, places)
+
+    def end(self, producer: tuple[int, int], *, commit: bool, transactional_id: str = "x") -> None:
+        self.transactions.end(transactional_id, *producer, commit=commit)
+
+    def produce(
+        self,
+        producer: tuple[int, int],
+        value: str,
+        *,
+        sequence: int = 0,
+        index: int = 0,
+        transactional_id: str = "x",
+    ) -> AppendResult:
+        """As a Produce request does it: with the coordinator asked first."""
+        partition = self.partition(index)
+        if not partition.has_open_transaction(producer[0]):
+            self.transactions.verify(transactional_id, *producer, [(TOPIC, index)])
+        return partition.append(transactional_batch(producer, value, sequence), is_verified=True)
+
+    def commit_offset(
+        self,
+        producer: tuple[int, int],
+        offset: int,
+        *,
+        group: str = "g",
+        transactional_id: str = "x",
+    ) -> None:
+        """AddOffsetsToTxn and TxnOffsetCommit."""
+        self.offsets.ensure_topic()
+        place = (OFFSETS_TOPIC, self.offsets.partition_of(group))
+        self.transactions.add_partitions(transactional_id, *producer, [place])
+        given = {(TOPIC, 0): CommittedOffset(offset, -1, "", self.clock.now_ms())}
+        codes = self.groups.commit(group, "", None, -1, given, producer=producer)
+        assert codes[TOPIC, 0] == 0, codes
+
+    def committed(self, group: str = "g") -> int | None:
+        found = self.groups.committed(group).get((TOPIC, 0))
+        return None if found is None else found.offset
+
+    def read(self, index: int = 0, *, max_bytes: int = 1 << 20) -> list[str]:
+        """What a read_committed consumer gets that reads the partition in pieces."""
+        return read_committed(self.partition(index), max_bytes)
+
+
+def transactional_batch(producer: tuple[int, int], value: str, sequence: int = 0) -> memoryview:
+    """A batch of one record."""
+    producer_id, epoch = producer
+    record = NewRecord(None, value.encode(), 1_700_000_000_000)
+    return memoryview(
+        build_batch(
+            [record],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+    )
+
+
+def read_committed(partition: Partition, max_bytes: int) -> list[str]:
+    """The values that are committed, by the algorithm of Java's consumer: aborted transactions
+    begin where the list says and end at their marker."""
+    found = []
+    offset = partition.log_start_offset
+    while offset < partition.last_stable_offset:
+        part = partition.fetch(offset, max_bytes, committed=True)
+        assert part.size, f"nothing at {offset} below {partition.last_stable_offset}"
+        aborted = partition.aborted_transactions(offset, part)
+        assert [a.first_offset for a in aborted] == sorted(a.first_offset for a in aborted)
+        open_aborts: set[int] = set()
+        for batch in iter_batches(memoryview(part.read())):
+            while aborted and aborted[0].first_offset <= batch.last_offset:
+                open_aborts.add(aborted.pop(0).producer_id)
+            if batch.is_control:
+                (record,) = batch.records()
+                assert record.key is not None
+                if record.key[2:4] == b"\0\0":
+                    open_aborts.discard(batch.producer_id)
+            elif not (batch.is_transactional and batch.producer_id in open_aborts):
+                found += [(r.value or b"").decode() for r in batch.records() if r.offset >= offset]
+            offset = batch.next_offset
+    return found
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+def kill_at(files: MemFiles, countdown: int) -> None:
+    """End the process at the n-th change of the disk from now on."""
+    check: Callable[[str, Path], None] = files.check
+    left = itertools.count(countdown, -1)
+
+    def counted(operation: str, path: Path) -> None:
+        if operation in {"write", "truncate", "rename", "remove", "sync"} and next(left) <= 0:
+            raise KilledError
+        check(operation, path)
+
+    files.check = counted  # type: ignore[method-assign]
