@@ -64,6 +64,10 @@ class DataDirectoryError(Exception):
     """The data directory cannot be served; ``str()`` says why, for the user."""
 
 
+class DataDirectoryTakenError(DataDirectoryError):
+    """Another process serves it."""
+
+
 def log_directory_name(topic: str, partition: int) -> str:
     """``flights-3``."""
     return f"{topic}-{partition}"
@@ -121,9 +125,7 @@ class LogManager:
         try:
             self._lock = self._files.lock(self.data_dir / ".lock")
         except LockTakenError:
-            raise DataDirectoryError(
-                f"{self.data_dir} is in use by another broker process"
-            ) from None
+            raise DataDirectoryTakenError("it is in use by another broker process") from None
         try:
             self._check_format()
         except DataDirectoryError:
@@ -153,9 +155,14 @@ class LogManager:
             return
         others = [name for name in self._files.names(self.data_dir) if name != ".lock"]
         if others:
+            if "meta.properties" in others:
+                raise DataDirectoryError(
+                    "it is an Apache Kafka's (meta.properties): take another one, and see "
+                    "docs/OPERATIONS.md for how topics move"
+                )
             raise DataDirectoryError(
-                f"{self.data_dir} holds other files ({others[0]}, …) and no file called format: "
-                "it is not a data directory of this broker"
+                f"it holds other files ({others[0]}, …) and no file called format, so it is not a "
+                "data directory of this broker: take another one, or an empty one"
             )
         replace_file(self._files, path, f"version: {FORMAT_VERSION}\n".encode())
 

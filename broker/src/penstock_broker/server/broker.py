@@ -30,7 +30,7 @@ from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinat
 from penstock_broker.groups.members import GroupLimits
 from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
 from penstock_broker.log.files import Files, OsFiles
-from penstock_broker.log.manager import DataDirectoryError, LogManager
+from penstock_broker.log.manager import DataDirectoryError, DataDirectoryTakenError, LogManager
 from penstock_broker.metrics import Metrics
 from penstock_broker.quotas.client_quotas import ClientQuotas
 from penstock_broker.replication.partition import Partition
@@ -41,7 +41,7 @@ from penstock_broker.security.scram_store import ScramStore
 from penstock_broker.server.background import BackgroundJobs
 from penstock_broker.server.dispatch import Dispatcher
 from penstock_broker.server.health import Phase
-from penstock_broker.server.holders import port_holder
+from penstock_broker.server.holders import lock_holder, port_holder
 from penstock_broker.server.limits import ConnectionLimits
 from penstock_broker.server.listeners import CannotListenError, Listeners
 from penstock_broker.server.log_jobs import LogJobs
@@ -106,7 +106,11 @@ class Broker:
         try:
             self.logs.open()
         except (DataDirectoryError, OSError) as error:
-            raise StartError(f"cannot use data directory {self._data_dir}: {error}") from error
+            holder = None
+            if isinstance(error, DataDirectoryTakenError):
+                holder = lock_holder(self._data_dir / ".lock")
+            reason = f"{error}, {holder}" if holder else str(error)
+            raise StartError(f"cannot use data directory {self._data_dir}: {reason}") from error
         await self._observe()
         try:
             self._assemble()
