@@ -15,11 +15,13 @@ from __future__ import annotations
 
 NAP_SECONDS = 0.001
 """The least that the event loop can wait."""
+NAP_REQUEST_BYTES_MAX = 800
+"""Larger requests would fill the buffer before the nap is over, and gain little."""
 NAP_RATE = 24_000.0
 """Requests a second from which on a connection naps."""
 WINDOW_REQUESTS = 64
 """Requests over which the rate is measured while there are no naps."""
-GOOD = 0.6
+GOOD = 0.7
 """The least share of the rate without naps that there must be with them."""
 BAD_MAX = 4
 """A nap that is not good counts 2, one that is takes 1 back; at this there are none for a while:

@@ -7,7 +7,7 @@ from time import perf_counter
 
 from penstock_broker.api.context import CloseConnectionError
 from penstock_broker.server.connection import Connection
-from penstock_broker.server.pace import NAP_SECONDS
+from penstock_broker.server.pace import NAP_REQUEST_BYTES_MAX, NAP_SECONDS
 from penstock_broker.server.request_metrics import RequestClock, RequestMetrics
 from penstock_broker.server.throttling import Throttling
 from penstock_broker.wire.framing import FrameReader
@@ -43,6 +43,7 @@ class RepeatDispatcher:
         ):
             return False
         self._clock.begin(self._metrics_of(repeats.version), 0)
+        before = frames.buffered
         try:
             answers = repeats.take(frames)
         except CloseConnectionError as error:
@@ -53,6 +54,11 @@ class RepeatDispatcher:
         self._clock.add(repeats.handled)
         if answers:
             connection.send((answers,))
-        if not frames.is_full and connection.pace.wants_nap(repeats.handled, perf_counter()):
+        is_small = before - frames.buffered <= repeats.handled * NAP_REQUEST_BYTES_MAX
+        if (
+            is_small
+            and not frames.is_full
+            and connection.pace.wants_nap(repeats.handled, perf_counter())
+        ):
             connection.mute(NAP_SECONDS)
         return True
