@@ -28,7 +28,13 @@ from penstock_broker.wire.messages.describe_configs import (
     DescribeConfigsResource,
 )
 from penstock_broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock_broker.wire.messages.list_groups import ListGroupsRequest
 from penstock_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock_broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from penstock_broker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -200,6 +206,31 @@ def test_the_cluster_and_its_coordinator(raw: RawClient, broker: BrokerProcess) 
     assert not ErrorCode(transaction.error_code).retriable  # type: ignore[call-arg]
     internal = raw.ask(MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")]), 9)
     assert internal.topics[0].is_internal
+
+
+def test_groups_of_kinds_that_are_not_here(raw: RawClient, topic: str) -> None:
+    """FindCoordinator 5 and 6 and ListGroups 5 know of consumer and share groups (KIP-848, 932)."""
+    for version in (4, 5, 6):
+        share = FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"])
+        (refused,) = raw.ask(share, version).coordinators
+        assert (refused.error_code, refused.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+        (found,) = raw.ask(FindCoordinatorRequest(coordinator_keys=["g"]), version).coordinators
+        assert (found.error_code, found.node_id) == (0, 0)
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    committed = [OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+    raw.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
+    raw.ask(OffsetCommitRequest(group_id=topic, topics=committed), 9)
+
+    def listed(**filters: list[str]) -> dict[str, str]:
+        answer = raw.ask(ListGroupsRequest(**filters), 5)  # type: ignore[arg-type]
+        assert answer.error_code == 0
+        return {group.group_id: group.group_type for group in answer.groups}
+
+    assert listed()[topic] == "classic"
+    assert listed(types_filter=["Classic", "share"])[topic] == "classic"
+    assert listed(types_filter=["consumer"]) == {}
+    assert listed(types_filter=["classic"], states_filter=["empty"])[topic] == "classic"
+    assert topic not in listed(states_filter=["Stable"])
 
 
 def test_offsets_of_nobody(raw: RawClient, topic: str) -> None:
