@@ -116,6 +116,7 @@ def quick(services: Services, exchange: Exchange, frame: memoryview, position: i
     except TooLargeError:
         return None
     except KafkaError as error:
+        _count_failure(services, request.topic, request.partition, len(request.records), error)
         if request.acks == 0:
             raise CloseConnectionError(f"acks=0 and error {error.code.name}") from error
         return _response_of_one(request.topic, _failed(request.partition, error))
@@ -212,11 +213,24 @@ def _append(
         )
         partition.counters.produces += 1
     except KafkaError as error:
+        _count_failure(services, topic, data.index, len(data.records or b""), error)
         return _failed(data.index, error)
     response = _succeeded(data.index, result)
     if partition.must_wait(acks, result.last_offset):
         waiting[partition] = (result.last_offset + 1, response)
     return response
+
+
+def _count_failure(
+    services: Services, topic: str, index: int, size: int, error: KafkaError
+) -> None:
+    partition = services.replicas.find(topic, index)
+    if partition is not None:
+        counters = partition.counters
+        counters.produces += 1
+        counters.failed_produces += 1
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            counters.bytes_rejected += size
 
 
 class _Look:
