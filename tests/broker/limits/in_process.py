@@ -37,6 +37,7 @@ async def in_process(settings: Mapping[str, str] | None = None) -> AsyncIterator
     """A running broker; nothing of it touches the disk."""
     config = BrokerConfig.parse(QUICK | dict(settings or {}))
     broker = Broker(config, Path("/data"), files=MemFiles())
+    broker.logs.run_in_background = lambda job: job()  # the disk in memory is not for threads
     await broker.start("127.0.0.1", 0)
     try:
         yield broker

@@ -475,6 +475,7 @@ class Connection(asyncio.BufferedProtocol):
             self._muted.cancel()
             self._muted = None
         self._out.clear()
+        self._out_bytes = 0
         pending, self._pending = self._pending, deque()
         for each in pending:
             each.closed()

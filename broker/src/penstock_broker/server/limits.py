@@ -80,7 +80,7 @@ class ConnectionLimits:
         most = self._overrides.get(address, config.max_connections_per_ip)
         if self._by_address[address] >= most:
             return f"max.connections.per.ip is {most} for it"
-        if len(self._connections) + self._other_files + DESCRIPTORS_SPARED > self._descriptors:
+        if not self.has_descriptors(1):
             return f"{self._descriptors} open files are allowed"
         self._connections.add(connection)
         self._by_address[address] += 1
