@@ -74,7 +74,6 @@ def test_the_finer_unit_wins() -> None:
         ("retention.ms", "-2", "at least -1"),
         ("min.cleanable.dirty.ratio", "1.5", "no more than 1"),
         ("preallocate", "yes", "true or false"),
-        ("cleanup.policy", "", "must not be empty"),
         ("cleanup.policy", "compact,shred", "must be one of"),
         ("message.timestamp.type", "createtime", "must be one of"),
         ("segment.byte", "1000", "did you mean segment.bytes"),
@@ -84,6 +83,11 @@ def test_bad_values_say_what_is_wrong(name: str, value: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace("?", r"\?")) as error:
         LogConfig().with_overrides({name: value})
     assert name in str(error.value)
+
+
+def test_nothing_need_become_of_old_segments() -> None:
+    """As in Kafka: SUBTRACT of the only policy leaves none."""
+    assert LogConfig().with_overrides({"cleanup.policy": ""}).cleanup_policy == ()
 
 
 def test_file_and_assignments(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ class LogConfig:
         ConfigType.LIST,
         ("delete",),
         "What becomes of old segments: delete (by retention.ms and retention.bytes), compact (the "
-        "last record of each key stays), or both.",
-        check=each_of("compact", "delete"),
+        "last record of each key stays), both, or nothing (KIP-1161).",
+        check=each_of("compact", "delete", may_be_empty=True),
         broker="log.cleanup.policy",
     )
     compression_type: str = setting(

@@ -215,9 +215,9 @@ def one_of(*names: str) -> Check:
     return lambda value: None if value in names else f"String must be one of: {', '.join(names)}"
 
 
-def each_of(*names: str) -> Check:
+def each_of(*names: str, may_be_empty: bool = False) -> Check:
     def check(values: tuple[str, ...]) -> str | None:
-        if not values:
+        if not values and not may_be_empty:
             return "Configuration must not be empty"
         bad = [value for value in values if value not in names]
         return f"String must be one of: {', '.join(names)}" if bad else None
