@@ -20,10 +20,11 @@ from penstock_broker.log.compaction import (
 from penstock_broker.log.compaction_worker import WorkerProcess
 from penstock_broker.log.files import OsFiles
 from penstock_broker.log.log import Log
+from penstock_broker.log.markers import Marker, build_marker
 from penstock_broker.log.swap import read_cleaner_checkpoint
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.compression import Codec
-from penstock_broker.wire.records import RecordBatch, iter_batches
+from penstock_broker.wire.records import Record, RecordBatch, iter_batches, validate_batches
 
 pytestmark = pytest.mark.asyncio
 
@@ -457,3 +458,111 @@ async def test_parsing_agrees_with_the_codec(seed: int) -> None:
         assert [p.timestamp_delta + batch.base_timestamp for p in parsed] == [
             r.timestamp for r in read
         ]
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+class Transactions:
+    """Producers whose transactions overlap in one log, and what each record became."""
+
+    def __init__(self, bench: CompactedBench, log: Log, random: Random) -> None:
+        self.bench = bench
+        self.log = log
+        self.random = random
+        self.sequences: dict[int, int] = {}
+        self.open: dict[int, list[int]] = {}
+        self.aborted: set[int] = set()
+        """Offsets of records that nobody may see."""
+
+    def write(self, producer_id: int) -> None:
+        count = self.random.randint(1, 3)
+        sequence = self.sequences.get(producer_id, 0)
+        now_ms = self.bench.clock.now_ms()
+        pairs = [
+            NewRecord(
+                b"k%d" % self.random.randrange(4), b"%d" % self.random.randrange(10**6), now_ms
+            )
+            for _ in range(count)
+        ]
+        data = build_batch(
+            pairs,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        batches = validate_batches(memoryview(data), max_message_bytes=1 << 30)
+        base = self.log.append(batches, 0, is_verified=True).base_offset
+        self.sequences[producer_id] = sequence + count
+        self.open.setdefault(producer_id, []).extend(range(base, base + count))
+
+    def end(self, producer_id: int, *, commit: bool) -> None:
+        offsets = self.open.pop(producer_id)
+        if not commit:
+            self.aborted |= set(offsets)
+        marker = Marker(commit, 0)
+        data = build_marker(producer_id, 0, marker, self.bench.clock.now_ms())
+        self.log.append_for_coordinator(RecordBatch(memoryview(data)), 0, marker)
+
+    def work(self, steps: int) -> None:
+        for _ in range(steps):
+            self.bench.clock.advance(5)
+            choice = self.random.random()
+            if choice < 0.25 and self.open:
+                ending = self.random.choice(list(self.open))
+                self.end(ending, commit=self.random.random() < 0.5)
+            elif choice < 0.75:
+                self.write(self.random.randrange(4))
+            else:
+                self.bench.put(self.log, (f"k{self.random.randrange(4)}", "plain"))
+
+
+def committed(log: Log) -> dict[int, Record]:
+    """What a read_committed consumer sees: it skips by the list that a fetch carries."""
+    end = log.last_stable_offset
+    found: dict[int, Record] = {}
+    skipping = {}
+    waiting = sorted(log.aborted_transactions(0, end), key=lambda t: t.first_offset)
+    position = log.log_start_offset
+    while position < end:
+        batches = list(iter_batches(memoryview(log.read(position, 1 << 20, end).read())))
+        if not batches:
+            break
+        for batch in batches:
+            while waiting and waiting[0].first_offset <= batch.last_offset:
+                begun = waiting.pop(0)
+                skipping[begun.producer_id] = begun
+            if batch.is_control:
+                skipping.pop(batch.producer_id, None)
+            elif not (batch.is_transactional and batch.producer_id in skipping):
+                found |= {r.offset: r for r in batch.records()}
+        position = batches[-1].next_offset
+    return found
+
+
+async def test_transactions_are_compacted_as_a_committed_reader_sees_them(seed: int) -> None:
+    """Aborted records go, and replace nothing; what is undecided is left alone; markers stay as
+    long as their transaction has records, and a while after."""
+    random = Random(seed)
+    for _ in range(25):
+        bench = CompactedBench()
+        bench.overrides["delete.retention.ms"] = "50"
+        bench.map_bytes = random.choice([700, 1 << 20])
+        log = bench.open()
+        house = Transactions(bench, log, random)
+        for _ in range(4):
+            house.work(40)
+            before = committed(log)
+            assert not house.aborted & set(before)
+            await bench.compact(log)
+            after = committed(log)
+            assert all(before[offset] == record for offset, record in after.items())
+            assert table_of(list(after.values())) == table_of(list(before.values()))
+            compacted = {o for o in content(log) if o < log.cleaned.first_dirty}
+            assert not compacted & house.aborted, "aborted records are gone"
+            stable = log.last_stable_offset
+            end = log.log_end_offset
+            log = house.log = bench.reopen_after_kill(log)
+            assert (log.last_stable_offset, log.log_end_offset) == (stable, end)
+            assert committed(log) == after
