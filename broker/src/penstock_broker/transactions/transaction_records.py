@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock_broker.transactions.states import TransactionState
-from penstock_broker.transactions.transaction import NO_PRODUCER_ID, Transaction
+from penstock_broker.transactions.transaction import Transaction
 from penstock_broker.wire.schema import (
     INT8,
     INT16,
@@ -73,12 +73,9 @@ def encode_value(transaction: Transaction) -> bytes:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(transaction.partitions):
         by_topic.setdefault(topic, []).append(partition)
-    previous_id = transaction.previous_producer_id
     value = TransactionValue(
         producer_id=transaction.producer_id,
-        # As Kafka does, only where it says something: after the epochs of an id had run out.
-        previous_producer_id=NO_PRODUCER_ID if previous_id == transaction.producer_id
-        else previous_id,
+        previous_producer_id=transaction.previous_producer_id,
         producer_epoch=transaction.producer_epoch,
         timeout_ms=transaction.timeout_ms,
         status=transaction.state,

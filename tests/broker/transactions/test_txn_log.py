@@ -1,0 +1,259 @@
+"""Open and aborted transactions in a log: what may be read, and what survives."""
+
+from __future__ import annotations
+
+import struct
+from random import Random
+
+import pytest
+from crc32c import crc32c
+from txn_house import TOPIC, House, read_committed, transactional_batch
+
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.producer_state import AppendedBatch, ProducerState
+from penstock_broker.wire.batch_builder import NewRecord, build_batch
+
+
+def begin(house: House, transactional_id: str, index: int = 0) -> tuple[int, int]:
+    producer = house.init(transactional_id)
+    house.add(producer, index, transactional_id=transactional_id)
+    return producer
+
+
+def test_the_last_stable_offset_is_the_first_record_that_is_not_decided() -> None:
+    house = House()
+    one, two = begin(house, "1"), begin(house, "2")
+    partition = house.partition()
+    assert partition.last_stable_offset == 0
+    house.produce(one, "a", transactional_id="1")
+    house.produce(two, "b", transactional_id="2")
+    house.produce(one, "c", sequence=1, transactional_id="1")
+    assert (partition.last_stable_offset, partition.high_watermark) == (0, 3)
+    house.end(one, commit=True, transactional_id="1")
+    assert (partition.last_stable_offset, partition.high_watermark) == (1, 4)
+    assert house.read() == ["a"]
+    house.end(two, commit=False, transactional_id="2")
+    assert (partition.last_stable_offset, partition.high_watermark) == (5, 5)
+    assert house.read() == ["a", "c"]
+
+
+def test_aborted_transactions_come_sorted_by_their_first_offset() -> None:
+    """Pitfall 29: the index has them in the order of their markers."""
+    house = House()
+    producers = {name: begin(house, name) for name in "abcd"}
+    for name, producer in producers.items():
+        house.produce(producer, name, transactional_id=name)
+    for name in "cadb":
+        house.end(producers[name], commit=False, transactional_id=name)
+    partition = house.partition()
+    found = partition.fetch(0, 1 << 20, committed=True)
+    aborted = partition.aborted_transactions(0, found)
+    assert [a.first_offset for a in aborted] == [0, 1, 2, 3]
+    assert [a.producer_id for a in aborted] == [producers[name][0] for name in "abcd"]
+
+
+def test_only_what_concerns_a_range_is_told() -> None:
+    house = House()
+    producer = house.init()
+    for number in range(200):
+        house.add(producer, 0)
+        house.produce(producer, str(number), sequence=number)
+        house.end(producer, commit=False)
+    partition = house.partition()
+    assert len(partition.log.segments) > 20
+    found = partition.fetch(100, 300, committed=True)
+    aborted = partition.aborted_transactions(100, found)
+    assert 1 <= len(aborted) <= 10
+    assert aborted[0].first_offset == 100
+    assert len(partition.log.aborted_transactions(0, 400)) == 200
+    assert house.read(max_bytes=300) == []
+
+
+@pytest.mark.parametrize("end", ["kill", "stop", "power"])
+def test_the_index_of_aborted_transactions_is_there_after_a_start(end: str) -> None:
+    house = House()
+    producer = house.init()
+    expected = []
+    for number in range(40):
+        house.add(producer, 0)
+        house.produce(producer, str(number), sequence=number)
+        house.end(producer, commit=number % 3 == 0)
+        expected += [str(number)] if number % 3 == 0 else []
+        if number == 25:
+            house.partition().log.flush()
+    if end == "kill":
+        house = house.after_a_kill()
+    elif end == "stop":
+        house = house.after_a_stop()
+    else:
+        house.partition().log.flush()
+        house = house.after(house.files.power_cut(Random(1)))
+    assert read_committed(house.partition(), 1) == expected
+    assert len(house.partition().log.aborted_transactions(0, 1_000)) == 26
+
+
+@pytest.mark.parametrize("damage", [b"x" * 10, bytes(34)])
+def test_a_damaged_index_of_aborted_transactions_is_made_again(damage: bytes) -> None:
+    house = House()
+    producer = house.init()
+    for number in range(40):
+        house.add(producer, 0)
+        house.produce(producer, str(number), sequence=number)
+        house.end(producer, commit=number % 2 == 0)
+    path = house.partition().log.segments[2].aborted.path
+    house.replicas.close()
+    files = house.files.kill()
+    files.put(path, damage)
+    house = house.after(files)
+    assert house.read() == [str(number) for number in range(0, 40, 2)]
+
+
+def test_a_transaction_over_several_segments_survives_a_kill() -> None:
+    house = House()
+    producer = begin(house, "x")
+    for number in range(30):
+        house.produce(producer, str(number), sequence=number)
+    partition = house.partition()
+    assert len(partition.log.segments) > 2
+    house = house.after_a_kill()
+    partition = house.partition()
+    assert partition.last_stable_offset == 0
+    assert partition.has_open_transaction(producer[0])
+    house.end(producer, commit=False)
+    assert house.read() == []
+    assert partition.last_stable_offset == 31
+
+
+def test_deleted_records_do_not_hold_back_what_is_left() -> None:
+    house = House()
+    producer = begin(house, "x")
+    house.produce(producer, "a")
+    house.produce(producer, "b", sequence=1)
+    partition = house.partition()
+    partition.delete_records(1)
+    assert partition.last_stable_offset == 1
+    partition.delete_records(-1)
+    assert partition.last_stable_offset == partition.log_start_offset == 2
+    house.end(producer, commit=True)
+    assert partition.last_stable_offset == 3
+
+
+def test_time_and_ends_are_asked_for_within_the_isolation_level() -> None:
+    """Pitfall 14: an answer at or past the last stable offset is no answer."""
+    house = House()
+    producer = begin(house, "x")
+    house.produce(producer, "a")
+    partition = house.partition()
+    assert partition.end_offset(committed=True) == 0
+    assert partition.end_offset(committed=False) == 1
+    assert partition.offset_for_timestamp(1, committed=True) is None
+    assert partition.offset_for_timestamp(1) is not None
+    assert partition.max_timestamp_offset(committed=True) is None
+    assert partition.max_timestamp_offset() is not None
+
+
+def test_a_producer_does_not_write_outside_of_its_open_transaction() -> None:
+    house = House()
+    producer = begin(house, "x")
+    house.produce(producer, "a")
+    plain = build_batch(
+        [NewRecord(None, b"plain", 1)],
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=1,
+    )
+    with pytest.raises(KafkaError) as raised:
+        house.partition().append(memoryview(plain))
+    assert raised.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_retry_within_a_transaction_is_there_once() -> None:
+    """Pitfall 24: also for transactional batches, as long as they are of the last five."""
+    house = House()
+    producer = begin(house, "x")
+    for number in range(5):
+        house.produce(producer, str(number), sequence=number)
+    for number in range(5):
+        again = house.partition().append(transactional_batch(producer, str(number), number))
+        assert again.duplicate
+        assert again.base_offset == number
+    house.end(producer, commit=True)
+    assert house.read() == ["0", "1", "2", "3", "4"]
+
+
+def test_sequences_wrap_within_a_transaction() -> None:
+    """Pitfall 26: after 2^31 - 1 comes 0."""
+    house = House()
+    producer = begin(house, "x")
+    house.produce(producer, "a", sequence=2**31 - 1)
+    house.produce(producer, "b", sequence=0)
+    house.end(producer, commit=True)
+    assert house.read() == ["a", "b"]
+
+
+def test_after_a_fence_the_new_epoch_begins_with_sequence_0() -> None:
+    """Pitfall 25: no other way in after the marker that bumped the epoch."""
+    house = House()
+    old = begin(house, "x")
+    house.produce(old, "lost")
+    with pytest.raises(KafkaError):
+        house.init()
+    new = house.init()
+    house.add(new, 0)
+    with pytest.raises(KafkaError) as raised:
+        house.produce(new, "gap", sequence=1)
+    assert raised.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    house.produce(new, "a", sequence=0)
+    house.end(new, commit=True)
+    assert house.read() == ["a"]
+
+
+def test_producers_with_open_transactions_are_not_forgotten() -> None:
+    state = ProducerState()
+    batch = AppendedBatch(0, 0, 0, 0, -1)
+    state.note(1, 0, batch, 1_000, True)
+    state.note(2, 0, batch, 1_000)
+    assert state.expire(2_000) == 1
+    assert state.get(1) is not None
+
+
+def test_snapshots_of_a_time_without_transactions_are_read() -> None:
+    body = struct.pack(">qI", 42, 1)
+    body += struct.pack(">qhqB", 7, 3, 1_000, 1) + struct.pack(">iiqq", 5, 1, 40, -1)
+    state = ProducerState()
+    assert state.load_snapshot(struct.pack(">HI", 1, crc32c(body)) + body) == 42
+    entry = state.get(7)
+    assert entry is not None
+    assert (entry.epoch, entry.last_sequence, entry.coordinator_epoch) == (3, 6, -1)
+    assert not state.transactions.begun
+
+
+def test_snapshots_keep_open_transactions_in_the_order_of_the_log() -> None:
+    state = ProducerState()
+    for producer_id, offset in ((9, 3), (4, 7), (6, 5)):
+        batch = AppendedBatch(0, 0, offset, offset, -1)
+        state.note(producer_id, 0, batch, 1_000, True)
+    again = ProducerState()
+    again.load_snapshot(state.to_snapshot(10))
+    assert list(again.transactions.begun.items()) == [(9, 3), (6, 5), (4, 7)]
+    assert again.transactions.first_unstable(10) == 3
+
+
+def test_an_end_that_does_not_count_yet_still_holds_back() -> None:
+    """A crash may take away what is above the high watermark, also a marker."""
+    state = ProducerState()
+    transactions = state.transactions
+    transactions.begin(1, 10)
+    assert transactions.end(1, 12, is_commit=True) is None
+    assert transactions.first_unstable(12) == 10
+    assert transactions.first_unstable(13) is None
+
+
+def test_with_a_sync_for_each_batch_only_what_is_on_the_disk_is_stable() -> None:
+    house = House(settings={"log.flush.interval.messages": "1"})
+    producer = begin(house, "x")
+    house.produce(producer, "a")
+    house.end(producer, commit=True)
+    house = house.after(house.files.power_cut(Random(3)))
+    assert house.read() == ["a"]
+    assert house.partition().topic == TOPIC
