@@ -17,12 +17,14 @@ from typing import Any
 from penstock_broker.api.context import Encoded
 from penstock_broker.metrics import Family, Histogram
 from penstock_broker.quotas.client_quotas import ClientQuota, ClientQuotas
+from penstock_broker.quotas.token_bucket import TokenBucket
 from penstock_broker.server.connection import Connection
 from penstock_broker.wire.fields import Struct
 from penstock_broker.wire.messages.fetch import FetchResponse
 from penstock_broker.wire.messages.produce import API_KEY as PRODUCE
 
 INT32_MAX = 2**31 - 1
+REQUEST_WAIT_SECONDS_MAX = 1.0
 
 
 class Throttling:
@@ -96,7 +98,7 @@ class Toll:
             wait, kind = quota.fetch.take(_fetched_bytes(response), now), "fetch"
         if quota.request is not None:
             seconds = now - self._began if self._seconds is None else self._seconds
-            longer = quota.request.take(seconds, now)
+            longer = _take_time(quota.request, seconds, now)
             if longer > wait:
                 wait, kind = longer, "request"
         if wait > 0:
@@ -106,6 +108,15 @@ class Toll:
                 answer: Any = response
                 answer.throttle_time_ms = max(answer.throttle_time_ms, throttle_ms)
             connection.mute(throttle_ms / 1000.0)
+
+
+def _take_time(bucket: TokenBucket, seconds: float, now: float) -> float:
+    """Charge work; the wait, at most ``REQUEST_WAIT_SECONDS_MAX``. What is above is forgiven, as
+    Kafka's windows forget it: a heavy request must not shut a client out for minutes."""
+    wait = bucket.take(seconds, now)
+    if wait > REQUEST_WAIT_SECONDS_MAX:
+        bucket.give_back((wait - REQUEST_WAIT_SECONDS_MAX) * bucket.rate)
+    return min(wait, REQUEST_WAIT_SECONDS_MAX)
 
 
 def fetch_bytes_max(quota: ClientQuota | None) -> int:
