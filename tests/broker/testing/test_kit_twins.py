@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import time
 from collections.abc import Callable, Iterator
@@ -159,3 +160,23 @@ def test_what_a_stopped_broker_is_told_waits_for_its_start(tmp_path: Path) -> No
         assert produce(broker, topic).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(RuntimeError, match="not running"):
         _ = broker.broker
+
+
+async def test_timers_run_as_soon_as_the_clock_is_moved() -> None:
+    clock = ShiftedClock()
+    timers = clock.timers(asyncio.get_running_loop(), clock)
+    seen: list[str] = []
+    rung = asyncio.Event()
+    timers.call_at(clock.monotonic() + 2_000, lambda: seen.append("late"))
+    timers.call_at(clock.monotonic() + 1_000, rung.set)
+    timers.call_at(clock.monotonic() + 900, lambda: seen.append("second"))
+    timers.call_at(clock.monotonic() + 800, lambda: seen.append("first"))
+    timers.call_at(clock.monotonic() + 700, lambda: seen.append("never")).cancel()
+    await asyncio.to_thread(clock.advance, 1_001)
+    await asyncio.wait_for(rung.wait(), 5)
+    assert seen == ["first", "second"]
+    timers.call_at(clock.monotonic() + 0.01, rung.clear)
+    deadline = asyncio.get_running_loop().time() + 5
+    while rung.is_set():
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.005)
