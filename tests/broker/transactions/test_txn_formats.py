@@ -101,8 +101,8 @@ def test_markers() -> None:
     data = bytes.fromhex(ABORT_MARKER)
     batch = RecordBatch(memoryview(data))
     assert batch.crc_is_valid()
-    assert read_marker(batch) == Marker(is_commit=False, coordinator_epoch=0)
-    ours = build_marker(0x7F2, 0, Marker(is_commit=False, coordinator_epoch=0), 0x1A1FCA57DBC)
+    assert read_marker(batch) == Marker(is_commit=False, coordinator_epoch=4)
+    ours = build_marker(0x7F2, 0, Marker(is_commit=False, coordinator_epoch=4), 0x1A1FCA57DBC)
     RecordBatch(memoryview(ours)).assign(2, 0)
     assert ours == data
 
