@@ -25,6 +25,19 @@ PASSWORDS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secre
 _ADDRESS = re.compile(r"listener (\S+) \((\S+)\) on (\S+):(\d+)")
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Authority:
     """A certificate authority, and what it has signed, as PEM files in a folder."""
 
@@ -58,7 +71,13 @@ class Authority:
                 ),
                 False,
             )
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False
+            )
         )
+        if is_authority:
+            builder = builder.add_extension(_SIGNS, True)
         return builder.sign(self._key, hashes.SHA256())
 
     def issue(self, file: str, name: str, *, password: bytes | None = None) -> Path:
