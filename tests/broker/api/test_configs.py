@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_requests import create
+from api_requests import create, produce, records
 
 from penstock_broker.api.broker_configs import SECTION, BrokerConfigs
 from penstock_broker.cluster.metadata_store import MetadataStore
@@ -217,6 +217,23 @@ def test_settings_of_a_running_broker(new_broker: Callable[..., BrokerProcess], 
         assert sources(raw, RESOURCE_BROKER, "0", name) == both[1:]
         assert change(raw, RESOURCE_BROKER, "", (name, DELETE, None)) == (0, None)
         assert sources(raw, RESOURCE_BROKER, "0", name) == file
+
+
+def test_topics_use_a_changed_default_at_once(
+    new_broker: Callable[..., BrokerProcess], topic: str
+) -> None:
+    broker = new_broker()
+    large = records(b"x" * 2_000)
+    with RawClient(broker.host, broker.port) as raw:
+        create(raw, topic)
+        create(raw, topic + "-own", max_message_bytes="5000")
+        for names, code in (
+            ([("message.max.bytes", SET, "1000")], ErrorCode.MESSAGE_TOO_LARGE),
+            ([("message.max.bytes", DELETE, None)], ErrorCode.NONE),
+        ):
+            assert change(raw, RESOURCE_BROKER, "", *names) == (0, None)
+            assert produce(raw, topic, bytearray(large)).error_code == code
+            assert produce(raw, topic + "-own", bytearray(large)).error_code == 0
 
 
 def test_a_changed_limit_holds_at_once(new_broker: Callable[..., BrokerProcess]) -> None:

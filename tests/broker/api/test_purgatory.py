@@ -24,13 +24,16 @@ class Want:
     def __init__(self, amount: int) -> None:
         self.missing = amount
         self.completions = 0
+        self.waits = False
+        self.looks = 0
 
     def advanced(self, key: Hashable, amount: int) -> bool:
         self.missing -= amount
         return self.missing <= 0
 
     def still_waits(self) -> bool:
-        return False
+        self.looks += 1
+        return self.waits
 
     def complete(self) -> None:
         self.completions += 1
@@ -74,6 +77,61 @@ def test_ready_and_overdue_at_once_is_still_once() -> None:
     purgatory.advance("a", 1)
     clock.run_ready()
     assert want.completions == 1
+
+
+def test_who_looks_again_and_finds_too_little_waits_on() -> None:
+    """Pitfall 40: what was appended may not be readable yet. But a key that goes away, the deadline
+    and a stop are told of in any case."""
+    clock = SimClock()
+    purgatory = DelayedOperations(clock)
+    want, other, last = Want(1), Want(1), Want(1)
+    for number, each in enumerate((want, other, last)):
+        each.waits = True
+        purgatory.park(each, [number], clock.monotonic() + 5)
+        purgatory.advance(number, 1)
+    clock.run_ready()
+    assert (want.looks, want.completions, len(purgatory)) == (1, 0, 3)
+    want.waits = False
+    purgatory.advance(0, 1)
+    purgatory.wake_soon(1)
+    clock.run_ready()
+    assert (want.looks, want.completions) == (2, 1)
+    assert other.completions == 1
+    clock.advance(5_001)
+    assert (last.completions, len(purgatory)) == (1, 0)
+
+
+class Watch:
+    """A watcher of keys, on whose behalf an operation waits."""
+
+    waiting_key = "mine"
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Hashable, int]] = []
+
+    def advanced(self, key: Hashable, amount: int) -> bool:
+        self.seen.append((key, amount))
+        return False
+
+
+def test_watchers_hear_of_everything_until_they_stop() -> None:
+    clock = SimClock()
+    purgatory = DelayedOperations(clock)
+    watch, want = Watch(), Want(10)
+    purgatory.watch("a", watch)
+    purgatory.watch("b", watch)
+    purgatory.park(want, ["mine"], clock.monotonic() + 5)
+    for _ in range(2):
+        purgatory.advance("a", 7)
+    assert watch.seen == [("a", 7)] * 2
+    purgatory.wake_soon("b")
+    clock.run_ready()
+    assert (watch.seen[2:], want.completions) == ([("b", 0)], 1)
+    purgatory.unwatch("a", watch)
+    purgatory.unwatch("nothing", watch)
+    purgatory.advance("a", 7)
+    assert len(watch.seen) == 3
+    assert len(purgatory) == 0, "a watcher does not wait"
 
 
 def test_the_cancelled_are_forgotten() -> None:

@@ -246,13 +246,12 @@ class IncrementalReading(Reading):
         by_topic: dict[TopicKey, FetchableTopicResponse] = {}
         for member, data in self._told:
             key = member.key
-            failed = data.error_code != 0
-            member.sent_high_watermark = -1 if failed else data.high_watermark
-            member.sent_log_start = -1 if failed else data.log_start_offset
+            member.sent_high_watermark = data.high_watermark  # -1 with an error: its end is news
+            member.sent_log_start = data.log_start_offset
             if key in pending:
                 if len(data.records or b"") > 0:
                     pending[key] = pending.pop(key)
-                elif not failed and member.wanted.fetch_offset >= self._end(data):
+                elif not data.error_code and member.wanted.fetch_offset >= self._end(data):
                     del pending[key]
             topic = by_topic.get(member.topic)
             if topic is None:
