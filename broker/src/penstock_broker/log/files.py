@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -124,14 +125,22 @@ class Files(Protocol):
         ...
 
 
+# The last holder of a file may be another thread, or the same one while it opens another.
+_counting = threading.RLock()
+
+
 class OsFile:
     """A file of the operating system, as a plain descriptor."""
 
-    __slots__ = ("fd", "path")
+    __slots__ = ("_files", "fd", "path")
 
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path, fd: int, files: OsFiles | None = None) -> None:
         self.path = path
         self.fd = fd
+        self._files = files
+        if files is not None:
+            with _counting:
+                files.open_files += 1
 
     def size(self) -> int:
         return os.fstat(self.fd).st_size
@@ -164,6 +173,9 @@ class OsFile:
         fd, self.fd = getattr(self, "fd", -1), -1
         if fd >= 0:
             os.close(fd)
+            if self._files is not None:
+                with _counting:
+                    self._files.open_files -= 1
 
 
 _F_FULLFSYNC: int = getattr(fcntl, "F_FULLFSYNC", -1)
@@ -204,13 +216,26 @@ class OsLock:
 
 
 class OsFiles:
-    """The machine's disk."""
+    """The machine's disk.
 
-    __slots__ = ()
+    Before more than ``open_files_max`` files are open at a time, ``on_many_open`` is called, in the
+    thread that ``owner`` names: whoever holds files that can be opened again lets go of some. It
+    is no hard limit; what cannot be let go stays open.
+    """
+
+    __slots__ = ("on_many_open", "open_files", "open_files_max", "owner")
+
+    def __init__(self) -> None:
+        self.open_files = 0
+        self.open_files_max = 1 << 30
+        self.on_many_open: Callable[[], None] = lambda: None
+        self.owner = threading.get_ident()
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
+        if self.open_files >= self.open_files_max and threading.get_ident() == self.owner:
+            self.on_many_open()
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(path, os.open(path, flags, 0o644))
+        return OsFile(path, os.open(path, flags, 0o644), self)
 
     def exists(self, path: Path) -> bool:
         return path.exists()

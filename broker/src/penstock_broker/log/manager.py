@@ -24,6 +24,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,7 @@ from penstock_broker.log.files import (
     Files,
     Lock,
     LockTakenError,
+    OsFiles,
     append_line,
     read_file,
     replace_file,
@@ -115,6 +117,10 @@ class LogManager:
         self._written_points: dict[TopicPartition, int] = {}
         self._written_starts: dict[TopicPartition, int] = {}
         self._has_forgotten = False
+        self.open_files_max = 1 << 30
+        """About how many files may be open; see :meth:`bound_open_files`."""
+        self._files_short = False
+        self._release_from = 0
         self._bytes_checked = 0
 
     # -- opening and closing -----------------------------------------------------------------
@@ -233,6 +239,7 @@ class LogManager:
 
     def found(self) -> dict[TopicPartition, uuid.UUID | None]:
         """The logs that lie in the directory, with the topic id that each was made for."""
+        self.bound_open_files()
         found = {}
         for name in self._files.names(self.data_dir):
             place = parse_log_directory_name(name)
@@ -542,10 +549,36 @@ class LogManager:
         self.metrics.logs_failed.inc()
         self.on_failed((log.place.topic, log.place.partition))
 
+    def bound_open_files(self) -> None:
+        """Keep to ``open_files_max``; in the calling thread, which owns us from now on."""
+        files, most = self._files, self.open_files_max
+        if isinstance(files, OsFiles):
+            files.open_files_max = most
+            files.on_many_open = lambda: self._release_files(most - most // 4)
+            files.owner = threading.get_ident()
+
+    def _release_files(self, wanted: int) -> None:
+        """Let go of files of logs in turn until no more than ``wanted`` are open.
+
+        Only of what is on the disk: an error of the disk is told to those who have the file open.
+        """
+        files, logs = self._files, list(self._logs.values())
+        assert isinstance(files, OsFiles)
+        start = self._release_from
+        for count in range(len(logs)):
+            logs[(start + count) % len(logs)].release_files()
+            if files.open_files <= wanted:
+                self._release_from = start + count + 1
+                return
+        self._files_short = True
+
     def flush_jobs(self) -> list[FlushJob]:
         """What is due to be synced: run each in another thread, then :meth:`flushed`."""
         now_ms = self._clock.now_ms()
-        jobs = (log.flush_job() for log in self._logs.values() if log.flush_is_due(now_ms))
+        everything, self._files_short = self._files_short, False
+        jobs = (
+            log.flush_job() for log in self._logs.values() if everything or log.flush_is_due(now_ms)
+        )
         return [job for job in jobs if job is not None]
 
     def flushed(self, jobs: Iterable[FlushJob]) -> None:

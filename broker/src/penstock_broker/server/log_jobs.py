@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ FLUSH_THREADS = 8
 PRODUCER_EXPIRY_CHECK_MS = 600_000
 TRASH_CHECK_MS = 1_000
 VANISHED_CHECK_MS = 10_000
+OPEN_FILES_LEAST = 64
 _SLICE_SECONDS = 0.005
 
 
@@ -51,6 +53,9 @@ class LogJobs:
         self._logs = logs
         self._metrics = metrics
         self._loop = loop
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # The rest of the descriptors is for connections.
+        logs.open_files_max = max(OPEN_FILES_LEAST, soft // 2)
         self._pool = ThreadPoolExecutor(FLUSH_THREADS, "penstock-flush")
         self._cleaner_pool = ThreadPoolExecutor(1, "penstock-cleaner")
         logs.group_flush.submit = self._submit
@@ -68,7 +73,8 @@ class LogJobs:
         self._config = config
 
     def start(self, jobs: BackgroundJobs) -> None:
-        """Begin."""
+        """Begin. From now on the event loop's thread owns the logs."""
+        self._logs.bound_open_files()
         config = self._config
         for every_ms, job in (
             (config.log_flush_scheduler_interval_ms, self._flush),
