@@ -88,6 +88,12 @@ def test_an_address_of_another_machine(tmp_path: Path) -> None:
     assert said.startswith("cannot listen on 192.0.2.1:0: Cannot assign requested address")
 
 
+def test_a_name_that_nobody_knows(tmp_path: Path) -> None:
+    said = sentence(serve(tmp_path, "--host", "no-such-host.invalid"))
+    assert said.startswith("cannot listen on no-such-host.invalid:0: ")
+    assert "Unknown error" not in said
+
+
 def test_a_directory_that_another_broker_has(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         said = sentence(serve(tmp_path))

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -358,7 +359,10 @@ class Broker:
 
 
 def _cannot_listen(address: str, port: int, error: OSError) -> str:
-    reason = os.strerror(error.errno) if error.errno else str(error)
+    if isinstance(error, socket.gaierror):
+        return f"cannot listen on {address}: {error.strerror}"
+    # Python 3.13 wraps the one about an address of another machine, without its number.
+    reason = os.strerror(error.errno or errno.EADDRNOTAVAIL)
     if error.errno != errno.EADDRINUSE:
         return f"cannot listen on {address}: {reason}"
     holder = port_holder(port)
