@@ -1,208 +1,124 @@
-"""How fast is the broker? The experiment of the Kafka paper, with confluent-kafka as generator.
+"""How fast is the broker? The experiment of the Kafka paper and more, in one command.
 
-    .venv/bin/python benchmarks/broker/bench.py                       our broker alone
-    .venv/bin/python benchmarks/broker/bench.py --bootstrap-servers H:P  and a peer, with ratios
+    .venv/bin/python benchmarks/broker/bench.py            ours, and Apache Kafka where Java and
+                                                           Maven are there
+    … bench.py --bootstrap-servers H:P                     ours, and one that runs already
+    … bench.py --alone                                     ours
+    … bench.py --generator PATH/rdkafka_performance        librdkafka's own load generator
+    … bench.py --gigabytes 20 --rounds 5                   more of it
+    … bench.py --only "batch 1"                            some rows
 
-200-byte records, one producer, one partition, batches of 1 and of 50 with acks 1 (and librdkafka's
-defaults), then one consumer over what was produced, in several passes. Rounds are interleaved;
-the table shows medians. Also printed: CPU seconds of the broker process for a million records,
-its resident memory after the run, and the time from its start to the first accepted record.
+200-byte records, one producer, one partition, then one consumer over what was produced; rounds are
+interleaved, every broker is warmed up, the table shows medians and goes to ``docs/benchmarks/``
+with a plot. Also: CPU seconds of the broker for a million records, resident memory after the run,
+time from the start of the process to the first acknowledged record, end-to-end latency at 1,000
+records a second, 1,000 idle connections, throughput with much stored, restart.
 
-Read with care: the generator is Python and shares the cores with the broker, so ratios to a peer in
-the same run mean more than the numbers. A peer's CPU and memory are shown when it listens on this
-machine and its process may be looked at.
+Read with care: the generator shares the cores with the broker and is often what is measured; name
+it. Ratios in one run mean more than numbers. A quiet machine, please.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import statistics
-import tempfile
 import time
-import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+import bench_report
+from bench_generators import Confluent, Generator, Rdkafka
+from bench_targets import Target, kafka, kafka_jars, penstock, running, scratch
+from bench_workloads import (
+    WORKLOADS,
+    backlog,
+    connections,
+    latency,
+    run,
+    tcp_round_trip,
+    warm_up,
+)
+from confluent_kafka import Producer
 
-from penstock_broker.testing.broker_process import BrokerProcess
-
-VALUE = b"x" * 200
-CHUNK = 1_000
-CONSUMED = 1_000_000
-"""Records that a consumer reads at least, in passes: one would be over before it is at speed."""
-
-WORKLOADS: dict[str, dict[str, object]] = {
-    "produce batch 1": {"batch.num.messages": 1, "linger.ms": 0, "acks": 1},
-    "produce batch 50": {"batch.num.messages": 50, "linger.ms": 5, "acks": 1},
-    "produce defaults, acks all": {},
-}
-CONSUMER = {
-    "queued.min.messages": 1_000_000,
-    "queued.max.messages.kbytes": 1_000_000,
-    "fetch.queue.backoff.ms": 1,
-    "fetch.wait.max.ms": 100,
-    "enable.auto.commit": False,
-}
+DOCS = Path(__file__).parents[2] / "docs" / "benchmarks"
 
 
-@dataclass
-class Target:
-    """A broker that is measured."""
-
-    name: str
-    bootstrap: str
-    process: psutil.Process | None
-    rates: dict[str, list[float]] = field(default_factory=dict)
-    cpu: dict[str, list[float]] = field(default_factory=dict)
-
-    def cpu_seconds(self) -> float:
-        if self.process is None:
-            return 0.0
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
-
-    @contextlib.contextmanager
-    def measured(self, workload: str, records: int) -> Iterator[None]:
-        cpu, began = self.cpu_seconds(), time.perf_counter()
-        yield
-        seconds = time.perf_counter() - began
-        self.rates.setdefault(workload, []).append(records / seconds)
-        spent = (self.cpu_seconds() - cpu) / records * 1e6
-        self.cpu.setdefault(workload, []).append(spent)
+def first_record(target: Target, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": target.bootstrap, "acks": -1, "log_level": 0})
+    producer.produce(topic, b"x" * 200)
+    if producer.flush(60):
+        raise SystemExit("the first record was not acknowledged")
 
 
-def create_topic(bootstrap: str) -> str:
-    name = f"bench-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
-        future.result(30)
-    return name
-
-
-def delete_topic(bootstrap: str, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.delete_topics([name]).values():
-        future.result(30)
-
-
-def produce(bootstrap: str, topic: str, records: int, settings: dict[str, object]) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "queue.buffering.max.messages": 500_000,
-            "queue.buffering.max.kbytes": 1_000_000,
-            "log_level": 0,
-            **settings,
-        }
-    )
-    send, poll = producer.produce, producer.poll
-    for number in range(records):
-        try:
-            send(topic, VALUE, partition=0)
-        except BufferError:
-            poll(0.1)
-            send(topic, VALUE, partition=0)
-        if number % CHUNK == 0:
-            poll(0)
-    left = producer.flush(120)
-    if left:
-        raise SystemExit(f"{left} records were not delivered")
-
-
-def consume(bootstrap: str, topic: str, records: int) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", **CONSUMER})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    count = 0
-    while count < records:
-        messages = consumer.consume(min(10_000, records - count), timeout=5)
-        if not messages:
-            raise SystemExit(f"only {count} of {records} records came")
-        count += len(messages)
-    consumer.close()
-
-
-def listener_of(bootstrap: str) -> psutil.Process | None:
-    """The process on this machine that listens on the port, if we may know."""
-    port = int(bootstrap.rpartition(":")[2])
-    try:
-        for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
-                return psutil.Process(connection.pid) if connection.pid else None
-    except (psutil.AccessDenied, psutil.NoSuchProcess):
-        return None
-    return None
-
-
-def start_seconds(directory: Path) -> float:
-    """From the start of the process to the first acknowledged record."""
+def starts(directory: Path) -> dict[str, float]:
+    """Seconds from the start of our process to the first acknowledged record: with an empty
+    directory, and again with what that left and a million records."""
+    facts = {}
     began = time.perf_counter()
-    with BrokerProcess(directory / "data") as broker:
-        topic_producer = Producer({"bootstrap.servers": broker.bootstrap})
-        topic_producer.produce("first", VALUE)
-        topic_producer.flush(30)
-        return time.perf_counter() - began
+    with penstock(directory) as target:
+        topic = target.create_topic()
+        first_record(target, topic)
+        facts["start to first acknowledged record, s"] = time.perf_counter() - began
+        Confluent().produce(target.bootstrap, topic, 1_000_000, {})
+    began = time.perf_counter()
+    with penstock(directory) as target:
+        first_record(target, topic)
+        facts["restart with 1 M records, s"] = time.perf_counter() - began
+    return facts
 
 
-def run(targets: list[Target], records: int, rounds: int) -> None:
-    for number in range(rounds + 1):
-        for workload, settings in WORKLOADS.items():
-            share = records if "batch 1" not in workload else records // 4
-            for target in targets:
-                topic = create_topic(target.bootstrap)
-                if number == 0:  # warm up: a cold JVM is 40 % slower
-                    produce(target.bootstrap, topic, share // 4, settings)
-                    delete_topic(target.bootstrap, topic)
-                    continue
-                with target.measured(workload, share):
-                    produce(target.bootstrap, topic, share, settings)
-                passes = max(1, CONSUMED // share)
-                with target.measured(workload.replace("produce", "consume"), share * passes):
-                    for _ in range(passes):
-                        consume(target.bootstrap, topic, share)
-                delete_topic(target.bootstrap, topic)
-
-
-def report(targets: list[Target]) -> None:
-    ours = targets[0]
-    head = f"{'workload':<28}"
+def measure(arguments: argparse.Namespace, targets: list[Target], generator: Generator) -> None:
+    chosen = [w for w in WORKLOADS if arguments.only in w.name]
     for target in targets:
-        head += f"{target.name + ' msg/s':>16}{'CPU s/M':>10}"
-    print(head + (f"{'ratio':>8}" if len(targets) > 1 else ""))
-    for workload in sorted(ours.rates):
-        line = f"{workload:<28}"
+        warm_up(target, generator, arguments.records)
+    for number in range(arguments.rounds):
+        for workload in chosen:
+            for target in targets if number % 2 else targets[::-1]:
+                run(target, workload, generator, arguments.records)
+        print(f"round {number + 1} of {arguments.rounds} is done", flush=True)
+    for target in targets:
+        target.facts["resident memory after these, MB"] = target.resident_mb()
+    if arguments.only:
+        return
+    for _ in range(arguments.rounds):
         for target in targets:
-            rate = statistics.median(target.rates[workload])
-            line += f"{rate:>16,.0f}{statistics.median(target.cpu[workload]):>10.2f}"
-        if len(targets) > 1:
-            peer = statistics.median(targets[1].rates[workload])
-            line += f"{statistics.median(ours.rates[workload]) / peer:>8.2f}"
-        print(line)
+            connections(target)
+            if arguments.gigabytes:
+                backlog(target, arguments.gigabytes, generator, arguments.records)
     for target in targets:
-        if target.process is not None:
-            print(f"{target.name}: {target.process.memory_info().rss / 2**20:.0f} MB resident")
+        latency(target)
+        target.facts["resident memory at the end, MB"] = target.resident_mb()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bootstrap-servers", help="a peer to compare with")
+    parser.add_argument("--alone", action="store_true", help="no comparison")
+    parser.add_argument("--bootstrap-servers", help="a running peer to compare with")
     parser.add_argument("--peer-name", default="peer")
+    parser.add_argument("--generator", help="path of rdkafka_performance")
     parser.add_argument("--records", type=int, default=400_000, help="of a round and workload")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="stored before one workload")
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--output", type=Path, default=DOCS)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        print(f"start to first record: {start_seconds(Path(directory) / 'start'):.2f} s")
-        with BrokerProcess(Path(directory) / "run" / "data") as broker:
-            targets = [Target("penstock", broker.bootstrap, psutil.Process(broker.pid))]
-            peer = arguments.bootstrap_servers
-            if peer:
-                targets.append(Target(arguments.peer_name, peer, listener_of(peer)))
-            run(targets, arguments.records, arguments.rounds)
-            report(targets)
+    generator: Generator = Rdkafka(arguments.generator) if arguments.generator else Confluent()
+    with scratch() as directory, contextlib.ExitStack() as stack:
+        facts = {} if arguments.only else starts(Path(directory) / "starts")
+        targets = [stack.enter_context(penstock(Path(directory) / "penstock"))]
+        targets[0].facts.update(facts)
+        if arguments.bootstrap_servers:
+            targets.append(running(arguments.bootstrap_servers, arguments.peer_name))
+        elif not arguments.alone and (jars := kafka_jars()) is not None:
+            began = time.perf_counter()
+            peer = stack.enter_context(kafka(jars, Path(directory) / "kafka"))
+            first_record(peer, peer.create_topic())
+            seconds = time.perf_counter() - began
+            peer.facts["start to first acknowledged record, s"] = seconds
+            targets.append(peer)
+        measure(arguments, targets, generator)
+        print(bench_report.table(targets))
+        if not arguments.only:
+            print(bench_report.write(arguments.output, generator.name, targets, tcp_round_trip()))
 
 
 if __name__ == "__main__":
