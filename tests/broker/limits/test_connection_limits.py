@@ -19,6 +19,7 @@ from penstock_broker.wire.framing import CAPACITY, FIRST_CAPACITY
 from penstock_broker.wire.messages.api_versions import ApiVersionsRequest
 from penstock_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from penstock_broker.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock_broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -417,3 +418,20 @@ def test_members_and_protocols_without_end() -> None:
         assert huge.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
     test(body, group_max_size=3, group_coordinator_max_bytes=1 << 20)
+
+
+# -- transactions -------------------------------------------------------------------------------
+
+
+def test_transactional_ids_have_an_end() -> None:
+    async def body(broker: Broker) -> None:
+        link = Link(broker)
+
+        async def init(name: str) -> int:
+            request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1_000)
+            return int((await link.ask(request, 4)).error_code)
+
+        assert [await init(name) for name in "abca"] == [0, 0, ErrorCode.POLICY_VIOLATION, 0]
+        assert await init("x" * 5_000) == ErrorCode.INVALID_REQUEST
+
+    test(body, transaction_coordinator_max_ids=2, transaction_state_log_num_partitions=1)

@@ -12,7 +12,6 @@ from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.replication.replica_manager import ReplicaManager, run
 
 DEFAULT_PARTITIONS = -1
-FILES_PER_PARTITION = 3
 
 
 class TopicAdmin:
@@ -30,7 +29,6 @@ class TopicAdmin:
         self._metadata = metadata
         self._replicas = replicas
         self._on_deleted = on_deleted
-        self.has_descriptors: Callable[[int], bool] = lambda _count: True
         """Whether so many more files may be opened."""
 
     def use_config(self, config: BrokerConfig) -> None:
@@ -112,11 +110,6 @@ class TopicAdmin:
                 ErrorCode.POLICY_VIOLATION,
                 f"{self._replicas.total_partitions} and {partitions} more partitions are more than "
                 f"max.broker.partitions, {most}.",
-            )
-        if not self.has_descriptors(FILES_PER_PARTITION * partitions):
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"There are not enough file descriptors for {partitions} more partitions.",
             )
 
     def set_configs(

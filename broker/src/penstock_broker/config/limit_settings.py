@@ -123,6 +123,13 @@ class LimitSettings:
         "How long a request may take to arrive, unless it comes at 16 KiB a second at least.",
         check=at_least(100),
     )
+    transaction_coordinator_max_ids: int = setting(
+        "transaction.coordinator.max.ids",
+        ConfigType.INT,
+        50_000,
+        "The most transactional ids.",
+        check=at_least(1),
+    )
     response_send_timeout_ms: int = setting(
         "response.send.timeout.ms",
         ConfigType.INT,

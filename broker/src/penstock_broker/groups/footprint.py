@@ -40,7 +40,7 @@ class Footprint:
                     ErrorCode.GROUP_MAX_SIZE_REACHED,
                     f"There are {self._groups_max} groups (group.coordinator.max.groups).",
                 )
-            more += GROUP_BYTES
+            more += GROUP_BYTES + len(group_id)
         if self.total + more > self._bytes_max:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -49,7 +49,7 @@ class Footprint:
 
     def note_members(self, group_id: str, members: Iterable[Member], pending: int) -> None:
         """A group has these members now, and so many ids that were handed out."""
-        now = GROUP_BYTES + MEMBER_BYTES * pending
+        now = GROUP_BYTES + len(group_id) + MEMBER_BYTES * pending
         for member in members:
             now += _of_protocols(member.protocols) + len(member.assignment)
         self.total += now - self._members.get(group_id, 0)

@@ -48,6 +48,7 @@ class Transactions:
                 config.transaction_max_timeout_ms,
                 config.transactional_id_expiration_ms,
                 config.transaction_verification_enable,
+                config.transaction_coordinator_max_ids,
             ),
             metrics=metrics,
         )

@@ -35,6 +35,8 @@ MARKERS_AT_ONCE = 200
 """Markers written before others are served."""
 RETRY_SECONDS = 0.5
 
+ID_CHARACTERS_MAX = 4_096
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
@@ -43,6 +45,7 @@ class TransactionLimits:
     timeout_max_ms: int = 900_000
     id_expiration_ms: int = 604_800_000
     verifies_partitions: bool = True
+    ids_max: int = 50_000
 
 
 class TransactionCoordinator:
@@ -127,6 +130,20 @@ class TransactionCoordinator:
         except KafkaError as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
 
+    def _require_room(self, transactional_id: str) -> None:
+        """Anybody may invent ids, and they are kept for a week."""
+        if len(transactional_id) > ID_CHARACTERS_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A transactional id has at most {ID_CHARACTERS_MAX} characters.",
+            )
+        if len(self._transactions) >= self._limits.ids_max:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"There are {self._limits.ids_max} transactional ids "
+                "(transaction.coordinator.max.ids).",
+            )
+
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerAndEpoch | None = None
     ) -> ProducerAndEpoch:
@@ -146,6 +163,7 @@ class TransactionCoordinator:
         now_ms = self._clock.now_ms()
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
+            self._require_room(transactional_id)
             transaction = Transaction(transactional_id, self._new_producer_id(), timeout_ms)
         transaction.check_expected(expected)
         if transaction.state is TransactionState.ONGOING:
