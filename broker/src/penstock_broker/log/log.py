@@ -170,10 +170,12 @@ class Log:
     def last_stable_offset(self) -> int:
         """The offset below which every transaction is decided, and that for good."""
         high_watermark = self.high_watermark
-        first = self.producers.transactions.first_unstable(high_watermark)
-        if first is None or first >= high_watermark:
-            return high_watermark
-        return max(first, self._start_offset)
+        transactions = self.producers.transactions
+        if transactions.begun or transactions.ended:
+            first = transactions.first_unstable(high_watermark)
+            if first is not None and first < high_watermark:
+                return max(first, self._start_offset)
+        return high_watermark
 
     def aborted_transactions(self, first: int, upper: int) -> list[AbortedTransaction]:
         """Those with records in [first, upper), sorted. KAFKA_STORAGE_ERROR."""
@@ -271,13 +273,9 @@ class Log:
         last_offset = base_offset + batch.last_offset_delta
         segment = self._segments[-1]
         if must_roll(
-            segment,
-            self.config,
-            len(view),
-            last_offset,
-            now_ms=now_ms,
-            timestamp=batch.max_timestamp,
-        ):
+            segment, self.config, len(view), last_offset,
+            now_ms=now_ms, timestamp=batch.max_timestamp,
+        ):  # fmt: skip
             segment = self._roll()
         batch.assign(base_offset, leader_epoch)
         if leader_epoch > self.epochs.latest:

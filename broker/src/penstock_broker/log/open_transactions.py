@@ -27,12 +27,13 @@ class AbortedTransaction(NamedTuple):
 class OpenTransactions:
     """Told of batches in the order of the log."""
 
-    __slots__ = ("_ended", "begun")
+    __slots__ = ("begun", "ended")
 
     def __init__(self) -> None:
         self.begun: dict[int, int] = {}
         """The first offset of each open transaction, by producer id; the oldest first."""
-        self._ended: deque[tuple[int, int]] = deque()
+        self.ended: deque[tuple[int, int]] = deque()
+        """First offset and marker of those whose end may not count yet."""
 
     def begin(self, producer_id: int, offset: int) -> None:
         """Note a transactional batch."""
@@ -43,7 +44,7 @@ class OpenTransactions:
         first = self.begun.pop(producer_id, None)
         if first is None:
             return None
-        self._ended.append((first, offset))
+        self.ended.append((first, offset))
         if is_commit:
             return None
         stable = next(iter(self.begun.values()), offset + 1)
@@ -51,7 +52,7 @@ class OpenTransactions:
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """The offset of the first record that is undecided; None where all is decided."""
-        ended = self._ended
+        ended = self.ended
         while ended and ended[0][1] < high_watermark:
             ended.popleft()
         first = next(iter(self.begun.values())) if self.begun else None
