@@ -140,6 +140,18 @@ def test_partitions_are_bounded_over_all_sessions(monkeypatch: pytest.MonkeyPatc
     assert {owner for _, owner in cache.watching.watched} != {session.id}
 
 
+def test_a_session_does_not_grow_beyond_a_full_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "FETCH_PARTITIONS_MAX", 3)
+    cache = Cache(5)
+    session = cache.made(2)
+    third, fourth = members(2, "other")
+    cache.sessions.add(session, third)
+    with pytest.raises(KafkaError) as caught:
+        cache.sessions.add(session, fourth)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache.sessions), cache.sessions.partition_count) == (0, 0)
+
+
 def test_nothing_is_left_of_a_session_that_ended() -> None:
     cache = Cache(5)
     session = cache.made(3)

@@ -11,8 +11,8 @@ append (a log that goes offline, a start that moves) is found by looking at all 
 ``SWEEP_SECONDS``. The order of ``pending`` is the order of reading: partitions that were given
 records go to its end, so that a busy one does not starve the others.
 
-Bounds: sessions by ``max.incremental.fetch.session.cache.slots``, and ``PARTITIONS_MAX`` over all
-of them. A client without a session sends all its partitions every time, which always works.
+Bounds: sessions by ``max.incremental.fetch.session.cache.slots``, as many partitions of one as a
+full fetch may name, and ``PARTITIONS_MAX`` over all of them. A client without a session sends all its partitions every time, which always works.
 Eviction is Apache Kafka's: a new session takes the place of one that was silent for two minutes,
 or of the smallest that is older than that and smaller than itself.
 """
@@ -24,6 +24,7 @@ import uuid
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Protocol
 
+from penstock_broker.api.bounds import FETCH_PARTITIONS_MAX
 from penstock_broker.clock import Clock
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.metrics import Counter
@@ -215,7 +216,8 @@ class FetchSessions:
 
         KafkaError: FETCH_SESSION_ID_NOT_FOUND where there is no room, which ends the session.
         """
-        if self.partition_count >= PARTITIONS_MAX:
+        is_full = len(session.partitions) >= FETCH_PARTITIONS_MAX
+        if is_full or self.partition_count >= PARTITIONS_MAX:
             self.remove(session.id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.add(partition)
