@@ -12,7 +12,8 @@ append (a log that goes offline, a start that moves) is found by looking at all 
 records go to its end, so that a busy one does not starve the others.
 
 Bounds: sessions by ``max.incremental.fetch.session.cache.slots``, as many partitions of one as a
-full fetch may name, and ``PARTITIONS_MAX`` over all of them. A client without a session sends all its partitions every time, which always works.
+full fetch may name, and ``PARTITIONS_MAX`` over all of them. A client without a session sends all
+its partitions every time, which always works.
 Eviction is Apache Kafka's: a new session takes the place of one that was silent for two minutes,
 or of the smallest that is older than that and smaller than itself.
 """
