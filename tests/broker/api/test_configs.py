@@ -236,6 +236,28 @@ def test_topics_use_a_changed_default_at_once(
             assert produce(raw, topic + "-own", bytearray(large)).error_code == 0
 
 
+def test_a_default_that_does_not_go_with_what_topics_have(
+    new_broker: Callable[..., BrokerProcess], topic: str
+) -> None:
+    """New overrides are held against it; what is there already stays, over a restart, too."""
+    broker = new_broker()
+    name = "log.cleaner.max.compaction.lag.ms"
+    with RawClient(broker.host, broker.port) as raw:
+        create(raw, topic, min_compaction_lag_ms="1000")
+        assert change(raw, RESOURCE_BROKER, "", (name, SET, "50")) == (0, None)
+        assert value_of(raw, topic, "max.compaction.lag.ms") == "50"
+        again = ("min.compaction.lag.ms", SET, "2000")
+        words = "conflict topic config setting min.compaction.lag.ms (2000) > "
+        code, message = change(raw, RESOURCE_TOPIC, topic, again)
+        assert (code, message) == (40, words + "max.compaction.lag.ms (50)")
+        assert produce(raw, topic, records(b"x")).error_code == 0
+    broker.stop()
+    broker.start()
+    with RawClient(broker.host, broker.port) as raw:
+        assert value_of(raw, topic, "min.compaction.lag.ms") == "1000"
+        assert produce(raw, topic, records(b"x")).base_offset == 1
+
+
 def test_a_changed_limit_holds_at_once(new_broker: Callable[..., BrokerProcess]) -> None:
     broker = new_broker()
     with RawClient(broker.host, broker.port) as raw:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.cluster.topic import Topic
-from penstock_broker.config import BrokerConfig, ConfigEntry
+from penstock_broker.config import BrokerConfig, ConfigEntry, ConfigError
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.replication.replica_manager import ReplicaManager, run
 
@@ -83,16 +83,24 @@ class TopicAdmin:
         if partitions == DEFAULT_PARTITIONS:
             partitions = self._config.num_partitions
         self._metadata.check_new_topic(name, partitions, configs)
+        self._check(configs)
         if validate_only:
-            return Topic(name, uuid.UUID(int=0), (), configs, 0)
+            return Topic(name, uuid.uuid4(), (), configs, 0)
         self._require_room(partitions)
         return (yield from self._replicas.creating_topic(name, partitions, configs))
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic. KafkaError as :meth:`ReplicaManager.delete_topic`."""
+        """Delete a topic at once. KafkaError as :meth:`ReplicaManager.delete_topic`."""
+        run(self.deleting(topic))
+
+    def deleting(self, topic: Topic) -> Generator[None, None, None]:
+        """Delete a topic step by step. KafkaError as :meth:`ReplicaManager.delete_topic`."""
         _require_not_internal(topic)
-        self._replicas.delete_topic(topic.name)
-        self._on_deleted(topic.name)
+        try:
+            yield from self._replicas.deleting_topic(topic.name)
+        finally:
+            if self._metadata.topic(topic.name) is None:
+                self._on_deleted(topic.name)
 
     def growing(
         self, topic: Topic, total: int, *, validate_only: bool = False
@@ -122,12 +130,16 @@ class TopicAdmin:
         self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
         """Replace a topic's overrides; INVALID_CONFIG."""
-        try:
-            self._config.topic_config(configs)
-        except ValueError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        self._check(configs)
         if not validate_only:
             self._replicas.set_configs(topic.name, configs)
+
+    def _check(self, configs: Mapping[str, str]) -> None:
+        """INVALID_CONFIG unless they are valid, together and with the broker's own."""
+        try:
+            self._config.log.check_overrides(configs)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
     def describe(self, topic: Topic, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """The settings of a topic with their sources."""

@@ -355,7 +355,7 @@ class LocalMetadataStore:
 
 def _check_configs(configs: Mapping[str, str]) -> None:
     try:
-        LogConfig().with_overrides(configs)
+        LogConfig().check_overrides(configs)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 

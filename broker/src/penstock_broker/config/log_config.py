@@ -85,8 +85,7 @@ class LogConfig:
         "delete.retention.ms",
         ConfigType.LONG,
         86_400_000,
-        "How long a compacted topic keeps delete markers, from the first compaction that saw "
-        "them.",
+        "How long a compacted topic keeps delete markers, from the first compaction that saw them.",
         check=at_least(0),
         broker="log.cleaner.delete.retention.ms",
     )
@@ -306,19 +305,20 @@ class LogConfig:
         for name, text in overrides.items():
             row = topic_setting(name)
             changes[attribute(row)] = row.parse(text)
-        changed = replace(self, **changes)
-        changed._check_together()
-        return changed
+        return replace(self, **changes)
 
-    def _check_together(self) -> None:
-        """Values that are valid alone and not with each other, in Kafka's words."""
-        least, most = self.min_compaction_lag_ms, self.max_compaction_lag_ms
+    def check_overrides(self, overrides: Mapping[str, str]) -> None:
+        """:class:`ConfigError`, in Kafka's words, unless a topic may be given these overrides: each
+        valid, and with the others. What a topic has already is taken as it is when the defaults
+        under it change."""
+        changed = self.with_overrides(overrides)
+        least, most = changed.min_compaction_lag_ms, changed.max_compaction_lag_ms
         if least > most:
             raise ConfigError(
                 f"conflict topic config setting min.compaction.lag.ms ({least}) > "
                 f"max.compaction.lag.ms ({most})"
             )
-        if self.remote_storage_enable:
+        if changed.remote_storage_enable:
             raise ConfigError(
                 "Tiered Storage functionality is disabled in the broker. "
                 "Topic cannot be configured with remote log storage."
