@@ -165,7 +165,8 @@ def rebuild(segments: Sequence[Segment]) -> None:
             if batch.producer_id < 0 or not batch.attributes & TRANSACTIONAL_FLAG:
                 continue
             if not batch.attributes & CONTROL_FLAG:
-                transactions.begin(batch.producer_id, batch.base_offset)
+                if batch.records_count:  # else emptied by compaction, and decided
+                    transactions.begin(batch.producer_id, batch.base_offset)
                 continue
             data = segment.file.read(batch.position, batch.size)
             marker = read_marker(RecordBatch(memoryview(data)))

@@ -233,7 +233,8 @@ def note_producer(
         batch.producer_epoch,
         appended,
         now_ms,
-        bool(batch.attributes & TRANSACTIONAL_FLAG),
+        # What compaction has emptied was decided, though its marker may be gone.
+        bool(batch.attributes & TRANSACTIONAL_FLAG) and batch.records_count > 0,
     )
     return None
 
