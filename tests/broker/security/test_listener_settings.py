@@ -58,6 +58,17 @@ def test_each_listener_has_its_own_protocol_address_and_settings() -> None:
     assert everywhere.advertised_address(("0.0.0.0", 9094), "here") == ("here", 9094)
 
 
+def test_a_file_for_kraft_opens_no_door_for_controllers() -> None:
+    given = {
+        "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+        "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    }
+    (only,) = listener_configs(BrokerConfig.parse(given), "x", 1)
+    assert only.name == "PLAINTEXT"
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

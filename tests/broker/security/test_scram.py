@@ -211,16 +211,6 @@ def test_users_of_a_jaas_line() -> None:
         parse_jaas('some.Other required user_a="b";')
 
 
-def test_the_later_source_of_users_wins() -> None:
-    one, two = Users({"a": "1", "b": "1"}), Users({"b": "2"})
-    assert one.credential("b", "SCRAM-SHA-256")
-    both = one | two
-    assert both.check_password("a", "1") and both.check_password("b", "2")
-    assert not both.check_password("b", "1")
-    made = both.credential("b", "SCRAM-SHA-256")
-    assert made != one.credential("b", "SCRAM-SHA-256")
-
-
 def test_the_section_of_credentials() -> None:
     users = {
         "alice": {m: ScramCredential.of_password(m, "s", b"salt") for m in MECHANISMS},

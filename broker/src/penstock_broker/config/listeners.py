@@ -61,14 +61,19 @@ class ListenerConfig:
 
 def listener_configs(config: BrokerConfig, host: str, port: int) -> list[ListenerConfig]:
     """Those of ``listeners``, or one PLAINTEXT listener on ``host`` and ``port``. ConfigError."""
-    endpoints = parse_endpoints("listeners", config.listeners)
+    left_out = {name.upper() for name in config.controller_listener_names}
+    endpoints = [
+        each for each in parse_endpoints("listeners", config.listeners) if each.name not in left_out
+    ]
     given = bool(endpoints)
     if not given:
         endpoints = [Endpoint("PLAINTEXT", host, port)]
     _require_apart(endpoints)
     protocols = _protocol_map(config)
     advertised = {
-        e.name: e for e in parse_endpoints("advertised.listeners", config.advertised_listeners)
+        each.name: each
+        for each in parse_endpoints("advertised.listeners", config.advertised_listeners)
+        if each.name not in left_out
     }
     _check_advertised(endpoints, advertised, check_own=given)
     listeners = []

@@ -184,6 +184,12 @@ class SecuritySettings(ListenerSettings):
         "How long a connection whose authentication failed waits for that news and its end.",
         check=at_least(0),
     )
+    controller_listener_names: tuple[str, ...] = setting(
+        "controller.listener.names",
+        ConfigType.LIST,
+        (),
+        "Listeners, in a file made for Apache Kafka, that are not opened: controllers speak there.",
+    )
     credentials_check_interval_ms: int = setting(
         "credentials.check.interval.ms",
         ConfigType.INT,

@@ -50,14 +50,6 @@ class Users:
             self._credentials[name, mechanism] = found
         return found
 
-    def __or__(self, other: Users) -> Users:
-        """Both; where they differ about a user, ``other``."""
-        return Users(
-            self._passwords | other._passwords,
-            {k: v for k, v in self._credentials.items() if k[0] not in other._passwords}
-            | other._credentials,
-        )
-
     def __len__(self) -> int:
         return len(self._passwords.keys() | {name for name, _ in self._credentials})
 

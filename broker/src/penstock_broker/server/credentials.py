@@ -16,8 +16,9 @@ _logger = logging.getLogger(__name__)
 
 
 class ListenerCredentials:
-    """PLAIN goes by the file and the JAAS line; SCRAM by the cluster's credentials, which admin
-    requests change, and for whom has none there, by the file."""
+    """SCRAM goes by the cluster's credentials, which admin requests change; SCRAM and PLAIN by the
+    file, for whom the cluster has none of: once it has, a password of the file is of no use any
+    more. Users of the JAAS line are PLAIN's own, as in Kafka."""
 
     def __init__(self, listener: ListenerConfig, scram: ScramStore) -> None:
         """ConfigError."""
@@ -26,9 +27,8 @@ class ListenerCredentials:
         self._scram = scram
         self._jaas = parse_jaas(listener.settings.plain_sasl_jaas_config.value)
         self._seen = file_signature((self._path,) if self._path else ())
-        self._users = self._jaas
         try:
-            self._users = self._jaas | self._read()
+            self._users = self._read()
         except (OSError, ValueError) as error:
             raise ConfigError(f"sasl.users.file {self._path}: {error}") from error
 
@@ -49,7 +49,7 @@ class ListenerCredentials:
             return
         self._seen = seen
         try:
-            self._users = self._jaas | self._read()
+            self._users = self._read()
         except (OSError, ValueError) as error:
             _logger.error("%s: %s; the users stay as they were", self._path, error)
         else:
@@ -57,8 +57,12 @@ class ListenerCredentials:
 
     def check_password(self, name: str, password: str) -> bool:
         """Whether this is the password of ``name``."""
-        return self._users.check_password(name, password)
+        is_jaas = self._jaas.check_password(name, password)
+        is_file = self._users.check_password(name, password)
+        return is_jaas or (is_file and not self._scram.mechanisms(name))
 
     def credential(self, name: str, mechanism: str) -> ScramCredential | None:
         """What SCRAM needs to know of ``name``."""
-        return self._scram.credential(name, mechanism) or self._users.credential(name, mechanism)
+        if self._scram.mechanisms(name):
+            return self._scram.credential(name, mechanism)
+        return self._users.credential(name, mechanism)
