@@ -20,7 +20,7 @@ from collections.abc import Generator
 
 from penstock_broker.api.assignments import check_partitions, check_replicas, check_replication
 from penstock_broker.api.authorization import Operation, ResourceType, allowed, may_create_topic
-from penstock_broker.api.context import Exchange, Services, Steps
+from penstock_broker.api.context import CloseConnectionError, Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.metadata_store import PARTITIONS_MAX
 from penstock_broker.config import LOG_SETTINGS, ConfigEntry
@@ -45,7 +45,7 @@ def refuse(request: CreateTopicsRequest, error: KafkaError, version: int) -> Cre
 @api(API_KEY, CreateTopicsRequest, refuse=refuse)
 def create_topics(services: Services, exchange: Exchange, request: CreateTopicsRequest) -> Steps:
     if len(request.topics) > TOPICS_MAX:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {TOPICS_MAX} topics at once.")
+        raise CloseConnectionError(f"more than {TOPICS_MAX} topics at once")
     named = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
     for topic in request.topics:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Generator
 
 from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
@@ -52,7 +53,7 @@ def delete_topics(services: Services, exchange: Exchange, request: DeleteTopicsR
         try:
             if named[key] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results.append(_delete(services, exchange, state))
+            results.append((yield from _delete(services, exchange, state)))
         except KafkaError as error:
             results.append(_failed(state, error))
         yield
@@ -61,7 +62,7 @@ def delete_topics(services: Services, exchange: Exchange, request: DeleteTopicsR
 
 def _delete(
     services: Services, exchange: Exchange, state: DeleteTopicState
-) -> DeletableTopicResult:
+) -> Generator[None, None, DeletableTopicResult]:
     if state.name is not None and state.topic_id != UUID_ZERO:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
@@ -74,7 +75,7 @@ def _delete(
         require(services, exchange, Operation.DELETE, ResourceType.TOPIC, state.name)
         topic = services.topics.by_name(state.name)
     require(services, exchange, Operation.DELETE, ResourceType.TOPIC, topic.name)
-    services.topics.delete(topic)
+    yield from services.topics.deleting(topic)
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
 
 

@@ -29,7 +29,6 @@ class TopicAdmin:
         self._metadata = metadata
         self._replicas = replicas
         self._on_deleted = on_deleted
-        self.has_descriptors: Callable[[int], bool] = lambda _count: True
         """Whether so many more files may be opened."""
 
     def use_config(self, config: BrokerConfig) -> None:
@@ -119,11 +118,6 @@ class TopicAdmin:
                 ErrorCode.POLICY_VIOLATION,
                 f"{self._replicas.total_partitions} and {partitions} more partitions are more than "
                 f"max.broker.partitions, {most}.",
-            )
-        if not self.has_descriptors(partitions):  # one each, for its active segment
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"There are not enough file descriptors for {partitions} more partitions.",
             )
 
     def set_configs(

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 Listener = Callable[[Partition, int], None]
 Made = TypeVar("Made")
+DELETED_AT_ONCE = 100
+"""Logs deleted in one step."""
 
 
 class ReplicaManager:
@@ -271,6 +273,10 @@ class ReplicaManager:
     def delete_topic(self, name: str) -> Topic:
         """Delete a topic: it is unknown when this returns, and its name is free. KafkaError:
         UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR."""
+        return run(self.deleting_topic(name))
+
+    def deleting_topic(self, name: str) -> Generator[None, None, Topic]:
+        """:meth:`delete_topic`: unknown after the first step, its name free after the last."""
         try:
             topic = self._metadata.delete_topic(name)
         except OSError as error:
@@ -283,12 +289,21 @@ class ReplicaManager:
             if partition is not None:
                 for listener in self.removal_listeners:
                     listener(partition)
+        self._creating.add(name)
         try:
-            self.logs.delete(keys)
+            for at in range(0, len(keys), DELETED_AT_ONCE):
+                self.logs.delete(keys[at : at + DELETED_AT_ONCE])
+                if at + DELETED_AT_ONCE < len(keys):
+                    yield
             self._metadata.forget_deleted([topic.topic_id])
         except OSError as error:
             # The metadata remembers; the next start removes what is left.
             _log.error("logs of the deleted topic %s remain: %s", name, error)
+        except GeneratorExit:  # nobody waits for it any more
+            self._discard(name, dict.fromkeys((index for _, index in keys), None))
+            raise
+        finally:
+            self._creating.discard(name)
         return topic
 
     def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
@@ -310,7 +325,7 @@ class ReplicaManager:
     ) -> Generator[None, None, dict[int, Log]]:
         if name in self._creating:
             code = ErrorCode.INVALID_REQUEST if indexes.start else ErrorCode.TOPIC_ALREADY_EXISTS
-            raise KafkaError(code, f"Topic '{name}' is being made.")
+            raise KafkaError(code, f"Topic '{name}' is being made or deleted.")
         self._creating.add(name)
         logs: dict[int, Log] = {}
         try:
@@ -335,7 +350,7 @@ class ReplicaManager:
         """Partitions of all topics, with those whose logs are offline or being made."""
         return len(self._partitions) + len(self._offline) + self._created
 
-    def _discard(self, name: str, logs: Mapping[int, Log]) -> None:
+    def _discard(self, name: str, logs: Mapping[int, Log | None]) -> None:
         """Take back logs that no metadata knows; a start would do it too."""
         try:
             self.logs.delete([(name, index) for index in logs])

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 MOMENT_SECONDS = 0.005
 THREADS = 2
-STEPS_BETWEEN_LOOKS = 8
-"""Steps done without looking at the clock."""
 
 
 class LongWorks:
@@ -53,12 +51,11 @@ class LongWorks:
         until = perf_counter() + MOMENT_SECONDS
         try:
             while True:
-                for _ in range(STEPS_BETWEEN_LOOKS):
-                    work = next(steps)
-                    if work is not None:
-                        exchange.wait_in_line()
-                        self._run_elsewhere(exchange, request, steps, work)
-                        return None
+                work = next(steps)
+                if work is not None:
+                    exchange.wait_in_line()
+                    self._run_elsewhere(exchange, request, steps, work)
+                    return None
                 if perf_counter() > until:
                     break
         except StopIteration as end:
