@@ -373,6 +373,17 @@ def test_records_can_be_deleted(broker: BrokerProcess, admin: AdminClient, topic
     source.close()
 
 
+def test_records_of_a_compacted_topic_are_not_deleted(
+    broker: BrokerProcess, admin: AdminClient, topic: str
+) -> None:
+    """As in Kafka: its policy does not say delete."""
+    create(admin, topic, cleanup_policy="compact")
+    wanted = TopicPartition(topic, 0, 0)
+    with pytest.raises(KafkaException) as refused:
+        admin.delete_records([wanted])[wanted].result(WAIT)
+    assert refused.value.args[0].code() == KafkaError.POLICY_VIOLATION
+
+
 def test_offsets_by_time(broker: BrokerProcess, admin: AdminClient, topic: str) -> None:
     """Pitfalls 12 and 13: the first record at or after, also inside compressed batches."""
     base = 1_700_000_000_000

@@ -3,6 +3,7 @@
 Behaviour:
 * Records before the offset are out of range from the answer on, also after a restart; whole
   segments before it are removed. -1 stands for the high watermark; beyond it is out of range.
+* POLICY_VIOLATION where cleanup.policy does not have delete, as a compacted topic.
 * The answer carries the low watermark, which is the new log start.
 
 Version notes:
@@ -60,6 +61,8 @@ def _delete(
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = services.replicas.partition(topic, wanted.partition_index)
+    if "delete" not in partition.log.config.cleanup_policy:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "The topic's cleanup.policy is not to delete.")
     offset = wanted.offset
     if offset == HIGH_WATERMARK:
         offset = partition.high_watermark
