@@ -119,7 +119,6 @@ class LogManager:
         self._has_forgotten = False
         self.open_files_max = 1 << 30
         """About how many files may be open; see :meth:`bound_open_files`."""
-        self._files_short = False
         self._release_from = 0
         self._bytes_checked = 0
 
@@ -560,25 +559,23 @@ class LogManager:
     def _release_files(self, wanted: int) -> None:
         """Let go of files of logs in turn until no more than ``wanted`` are open.
 
-        Only of what is on the disk: an error of the disk is told to those who have the file open.
+        First of what is on the disk: an error of the disk is told to those who have the file open,
+        and only on Linux to who opens it next. But being short of descriptors is worse.
         """
         files, logs = self._files, list(self._logs.values())
         assert isinstance(files, OsFiles)
         start = self._release_from
-        for count in range(len(logs)):
-            logs[(start + count) % len(logs)].release_files()
-            if files.open_files <= wanted:
-                self._release_from = start + count + 1
-                return
-        self._files_short = True
+        for only_synced in (True, False):
+            for count in range(len(logs)):
+                logs[(start + count) % len(logs)].release_files(only_synced=only_synced)
+                if files.open_files <= wanted:
+                    self._release_from = start + count + 1
+                    return
 
     def flush_jobs(self) -> list[FlushJob]:
         """What is due to be synced: run each in another thread, then :meth:`flushed`."""
         now_ms = self._clock.now_ms()
-        everything, self._files_short = self._files_short, False
-        jobs = (
-            log.flush_job() for log in self._logs.values() if everything or log.flush_is_due(now_ms)
-        )
+        jobs = (log.flush_job() for log in self._logs.values() if log.flush_is_due(now_ms))
         return [job for job in jobs if job is not None]
 
     def flushed(self, jobs: Iterable[FlushJob]) -> None:

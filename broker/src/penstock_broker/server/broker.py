@@ -265,7 +265,6 @@ class Broker:
         except ValueError as error:
             raise MetadataError(str(error)) from error
         limits = ConnectionLimits(config, self._loop.time, self.quotas)
-        self.topics.has_descriptors = limits.has_descriptors
         self.broker_configs.listeners += [
             self._configs_changed,
             self.replicas.use_config,
