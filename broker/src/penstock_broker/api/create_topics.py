@@ -4,8 +4,7 @@ Behaviour:
 * A name that is invalid or taken, a setting that is unknown or has a bad value, a partition count
   or replication factor that cannot be met: an error for that topic, and the others are created.
 * A created topic has its leaders when the answer is sent; Metadata lists it at once.
-* More partitions than ``max.broker.partitions`` in all, or than there are file descriptors for:
-  POLICY_VIOLATION.
+* More partitions than ``max.broker.partitions`` in all: POLICY_VIOLATION.
 * Manual assignments must name this broker, partition by partition from 0.
 
 Version notes:
