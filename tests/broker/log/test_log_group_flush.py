@@ -140,3 +140,12 @@ def test_names_are_synced_when_they_have_changed(bench: Bench) -> None:
     second = log.flush_job()
     assert second is not None
     assert not second.with_directory, "a sync for each append is one sync, not two"
+
+
+def test_the_brokers_own_topics_are_synced_when_the_append_returns(broker: Broker) -> None:
+    """Coordinators do not wait for a high watermark: they answer what they have written."""
+    broker.replicas.create_topic("__consumer_offsets", 1, {"flush.messages": "1"})
+    syncs = Syncs(broker)
+    broker.append("__consumer_offsets", 0, "a")
+    assert not syncs.waiting
+    assert broker.replicas.partition("__consumer_offsets", 0).high_watermark == 1

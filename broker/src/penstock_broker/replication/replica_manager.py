@@ -42,6 +42,7 @@ class ReplicaManager:
         self.failure_listeners: list[Callable[[str, int], None]] = []
         """Called with topic and partition whose log has gone offline."""
         logs.on_failed = self._failed
+        logs.on_start_moved = self._start_moved
         self._config = config
         self._metadata = metadata
         self._partitions: dict[tuple[str, int], Partition] = {}
@@ -142,6 +143,13 @@ class ReplicaManager:
         for listener in self.failure_listeners:
             listener(*key)
 
+    def _start_moved(self, key: tuple[str, int]) -> None:
+        """Not a byte more to read, but something to tell consumers of."""
+        partition = self._partitions.get(key)
+        if partition is not None:
+            for listener in self.advance_listeners:
+                listener(partition, 0)
+
     # -- partitions --------------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition:
@@ -183,6 +191,8 @@ class ReplicaManager:
 
     def _add(self, topic: Topic, index: int, log: Log) -> None:
         part = topic.partitions[index]
+        if topic.is_internal:
+            log.on_flush_due = Log.flush  # coordinators answer when the append returns
         self._partitions[topic.name, index] = Partition(
             topic.name,
             index,
