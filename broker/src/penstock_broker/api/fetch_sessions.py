@@ -5,9 +5,9 @@ or whose offset moved, and its answer holds only partitions with records, an err
 watermark or log start than the client was told.
 
 A fetch looks only at partitions that may have something to say (``pending``). A session watches
-its partitions: an append makes one pending again, and one that was read to its end, without news,
-is so no longer. So a thousand quiet partitions cost a fetch nothing. What is not announced by an
-append (a log that goes offline, a start that moves) is found by looking at all of them every
+its partitions: an append, a start that moves or a log that fails makes one pending again, and one
+that was read to its end, without news, is so no longer. So a thousand quiet partitions cost a fetch
+nothing. Should anything else change, it is found by looking at all of them every
 ``SWEEP_SECONDS``. The order of ``pending`` is the order of reading: partitions that were given
 records go to its end, so that a busy one does not starve the others.
 

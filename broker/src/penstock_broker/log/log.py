@@ -82,6 +82,8 @@ class Log:
         """Called when flush.messages asks for a sync."""
         self.on_flushed: Callable[[], None] = lambda: None
         """Called when more of it has reached the disk."""
+        self.on_start_moved: Callable[[Log], None] = lambda log: None
+        """Called each time that the start has moved: for those who tell it to consumers."""
         self.on_failed: Callable[[Log], None] = lambda log: None
         """Called when it goes offline."""
         self.discard: Callable[[Sequence[Path], int], None] = discard_now(place.files)
@@ -475,6 +477,7 @@ class Log:
         if before_offset == self._end_offset and self._segments[-1].size:
             self._roll()
         self._start_offset = before_offset
+        self.on_start_moved(self)
         return True
 
     def delete_old_segments(self) -> int:

@@ -99,6 +99,8 @@ class LogManager:
         """Runs what takes long and touches no state of ours; here and now unless replaced."""
         self.on_failed: Callable[[TopicPartition], None] = lambda key: None
         """Called when a log goes offline."""
+        self.on_start_moved: Callable[[TopicPartition], None] = lambda key: None
+        """Called when a log's start has moved."""
         self.producers_max = PRODUCERS_MAX
         """Idempotent producers that each log remembers."""
         self.group_flush = GroupFlush()
@@ -325,6 +327,7 @@ class LogManager:
         log.producers.producers_max = self.producers_max
         log.on_start_advanced = self.checkpoint_log_starts
         log.on_flush_due = self.group_flush.request
+        log.on_start_moved = self._log_start_moved
         log.on_failed = self._log_failed
         log.discard = self._trash.put
         self._logs[key] = log
@@ -543,6 +546,9 @@ class LogManager:
 
     def _in_background(self, job: Callable[[], None]) -> object:
         return self.run_in_background(job)
+
+    def _log_start_moved(self, log: Log) -> None:
+        self.on_start_moved((log.place.topic, log.place.partition))
 
     def _log_failed(self, log: Log) -> None:
         self.metrics.logs_failed.inc()
