@@ -7,10 +7,13 @@ from random import Random
 
 import pytest
 from crc32c import crc32c
-from txn_house import TOPIC, House, read_committed, transactional_batch
+from txn_house import House, read_committed, transactional_batch
 
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.flushing import FlushJob
+from penstock_broker.log.group_flush import Done, run_at_once
 from penstock_broker.log.producer_state import AppendedBatch, ProducerState
+from penstock_broker.transactions.states import TransactionState
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 
 
@@ -249,11 +252,34 @@ def test_an_end_that_does_not_count_yet_still_holds_back() -> None:
     assert transactions.first_unstable(13) is None
 
 
-def test_with_a_sync_for_each_batch_only_what_is_on_the_disk_is_stable() -> None:
+def test_with_a_sync_for_each_batch_only_what_is_on_the_disk_counts() -> None:
+    """The record that says that all markers are there is written when they are on the disk."""
     house = House(settings={"log.flush.interval.messages": "1"})
+    syncs: list[tuple[FlushJob, Done]] = []
+    house.logs.group_flush.submit = lambda job, done: syncs.append((job, done))
     producer = begin(house, "x")
     house.produce(producer, "a")
     house.end(producer, commit=True)
+    assert house.transactions.describe("x").state is TransactionState.PREPARE_COMMIT
+    house.clock.advance(100)
+    assert house.partition().last_stable_offset == 0
+    assert house.transactions.describe("x").state is TransactionState.PREPARE_COMMIT
+    while syncs:
+        run_at_once(*syncs.pop())
+    assert house.partition().last_stable_offset == 2
+    house.clock.advance(100)
+    assert house.transactions.describe("x").state is TransactionState.COMPLETE_COMMIT
     house = house.after(house.files.power_cut(Random(3)))
     assert house.read() == ["a"]
-    assert house.partition().topic == TOPIC
+
+
+def test_a_power_cut_after_each_step_that_was_answered_loses_none() -> None:
+    for seed in range(20):
+        house = House(settings={"log.flush.interval.messages": "1"})
+        producer = begin(house, "x")
+        house.add(producer, 1)
+        house.produce(producer, "a", index=0)
+        house.produce(producer, "b", index=1)
+        house.end(producer, commit=True)
+        house = house.after(house.files.power_cut(Random(seed)))
+        assert (house.read(0), house.read(1)) == (["a"], ["b"])

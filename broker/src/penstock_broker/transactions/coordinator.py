@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from penstock_broker.clock import Clock, Timer, Timers
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.metrics import Metrics
-from penstock_broker.transactions.markers import Markers
+from penstock_broker.transactions.markers import Markers, Written
 from penstock_broker.transactions.states import BY_TITLE, TransactionState
 from penstock_broker.transactions.topic import Stored, TransactionStore
 from penstock_broker.transactions.transaction import (
@@ -34,6 +34,8 @@ _logger = logging.getLogger(__name__)
 MARKERS_AT_ONCE = 200
 """Markers written before others are served."""
 RETRY_SECONDS = 0.5
+SYNC_SECONDS = 0.005
+"""How long a marker takes to the disk, about, where it counts only then."""
 
 ID_CHARACTERS_MAX = 4_096
 
@@ -335,17 +337,20 @@ class TransactionCoordinator:
         """None when all are written; else the seconds after which to go on."""
         transactional_id = transaction.transactional_id
         epoch = self._store.coordinator_epoch(transactional_id)
-        written: list[TopicPartition] = []
-        for topic, partition in sorted(transaction.partitions):
-            if self._markers.write(transaction, topic, partition, epoch):
-                written.append((topic, partition))
-                if len(written) == MARKERS_AT_ONCE:
-                    break
-        left = transaction.without(written)
+        count: list[TopicPartition] = []
+        later = RETRY_SECONDS
+        for asked, place in enumerate(sorted(transaction.partitions), 1):
+            written = self._markers.write(transaction, *place, epoch)
+            if written is Written.COUNTS:
+                count.append(place)
+            elif written is Written.IS_ON_ITS_WAY:
+                later = SYNC_SECONDS
+            if asked % MARKERS_AT_ONCE == 0 and count:
+                later = 0.0
+                break
+        left = transaction.without(count)
         self._transactions[transactional_id] = left
-        if not left.partitions:
-            return None
-        return 0.0 if written else RETRY_SECONDS
+        return later if left.partitions else None
 
     def _count(self, transaction: Transaction) -> None:
         result = "commit" if transaction.is_commit else "abort"

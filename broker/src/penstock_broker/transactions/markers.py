@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from enum import Enum
 from typing import Protocol
 
 from penstock_broker.clock import Clock
@@ -18,13 +19,23 @@ OFFSETS_TOPIC = "__consumer_offsets"
 _MOOT = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
+class Written(Enum):
+    """What has become of a marker."""
+
+    COUNTS = "counts"
+    IS_ON_ITS_WAY = "is on its way"
+    """It is in the log, and counts when the high watermark has passed it. Ask again."""
+    FAILED = "failed"
+    """Not now. Ask again, but not at once."""
+
+
 class Markers(Protocol):
     """What the coordinator needs of the logs."""
 
     def write(
         self, transaction: Transaction, topic: str, partition: int, coordinator_epoch: int
-    ) -> bool:
-        """Write the marker of a prepared transaction in one partition. False: not now, again."""
+    ) -> Written:
+        """Write the marker of a prepared transaction in one partition; asked until it counts."""
         ...
 
     def open(self) -> list[tuple[str, int, int]]:
@@ -32,8 +43,8 @@ class Markers(Protocol):
         marker there."""
         ...
 
-    def abort_orphan(self, topic: str, index: int, producer_id: int) -> bool:
-        """End a transaction that no coordinator knows of. False: not now."""
+    def abort_orphan(self, topic: str, index: int, producer_id: int) -> None:
+        """End a transaction that no coordinator knows of; the next start tries again."""
         ...
 
 
@@ -51,34 +62,50 @@ class MarkerWriter:
         self._clock = clock
         self._replicas = replicas
         self._offsets_decided = offsets_decided
+        self._on_their_way: dict[tuple[str, int, int], int] = {}
+        """(topic, partition, producer id) -> the offset of its marker."""
 
     def write(
         self, transaction: Transaction, topic: str, partition: int, coordinator_epoch: int
-    ) -> bool:
+    ) -> Written:
+        key = (topic, partition, transaction.producer_id)
+        written_at = self._on_their_way.pop(key, None)
+        if written_at is not None:
+            found = self._replicas.find(topic, partition)
+            if found is None or found.high_watermark > written_at:
+                return Written.COUNTS
+            self._on_their_way[key] = written_at
+            return Written.IS_ON_ITS_WAY if found.is_online else Written.FAILED
         marker = Marker(transaction.is_commit, coordinator_epoch)
         return self._append(
             topic, partition, transaction.producer_id, transaction.producer_epoch, marker
         )
 
-    def _append(self, topic: str, index: int, producer_id: int, epoch: int, marker: Marker) -> bool:
+    def _append(
+        self, topic: str, index: int, producer_id: int, epoch: int, marker: Marker
+    ) -> Written:
         if not self._replicas.has_partition(topic, index):
-            return True  # deleted meanwhile: there is nothing to be decided
+            return Written.COUNTS  # deleted meanwhile: there is nothing to be decided
         try:
             partition = self._replicas.partition(topic, index)
-            partition.append_marker(producer_id, epoch, marker, self._clock.now_ms())
+            result = partition.append_marker(producer_id, epoch, marker, self._clock.now_ms())
         except KafkaError as error:
             if error.code not in _MOOT:
                 _logger.warning(
                     "%s-%d: no marker for producer %d yet: %s", topic, index, producer_id, error
                 )
-                return False
+                return Written.FAILED
             # Somebody newer has ended it there.
-            _logger.error("%s-%d: marker of producer %d refused: %s", topic, index, producer_id,
-                          error)  # fmt: skip
-            return True
+            _logger.error(
+                "%s-%d: marker of producer %d refused: %s", topic, index, producer_id, error
+            )
+            return Written.COUNTS
         if topic == OFFSETS_TOPIC:
             self._offsets_decided(index, producer_id, marker.is_commit)
-        return True
+        if partition.high_watermark > result.last_offset:
+            return Written.COUNTS
+        self._on_their_way[topic, index, producer_id] = result.last_offset
+        return Written.IS_ON_ITS_WAY
 
     def open(self) -> list[tuple[str, int, int]]:
         return [
@@ -87,10 +114,10 @@ class MarkerWriter:
             for producer_id in partition.log.producers.transactions.begun
         ]
 
-    def abort_orphan(self, topic: str, index: int, producer_id: int) -> bool:
+    def abort_orphan(self, topic: str, index: int, producer_id: int) -> None:
         partition = self._replicas.find(topic, index)
         entry = None if partition is None else partition.log.producers.get(producer_id)
-        if entry is None:
-            return True
-        marker = Marker(is_commit=False, coordinator_epoch=max(0, entry.coordinator_epoch))
-        return self._append(topic, index, producer_id, entry.epoch, marker)
+        if entry is not None:
+            marker = Marker(is_commit=False, coordinator_epoch=max(0, entry.coordinator_epoch))
+            self._append(topic, index, producer_id, entry.epoch, marker)
+            self._on_their_way.pop((topic, index, producer_id), None)
