@@ -21,8 +21,8 @@ def open_now(broker: Broker) -> int:
 
 def test_many_partitions_with_few_descriptors(tmp_path: Path) -> None:
     broker = Broker(OsFiles(), tmp_path / "data")
-    broker.logs.open_files_max = MOST
-    broker.logs.bound_open_files()
+    broker.logs.open_files.most = MOST
+    broker.logs.own_files()
     broker.replicas.create_topic("t", 100, {"segment.bytes": "150"})
     highest = 0
     reader = None
@@ -54,10 +54,10 @@ def test_what_is_on_the_disk_is_let_go_first(tmp_path: Path) -> None:
         broker.append("t", index, "x")
         if index >= 20:
             logs[index].flush()
-    broker.logs._release_files(20)
+    broker.logs.open_files.release(logs, 20)
     assert open_now(broker) == 20
     assert [log.segments[0]._file is None for log in logs] == [False] * 20 + [True] * 10
-    broker.logs._release_files(5)
+    broker.logs.open_files.release(logs, 5)
     assert open_now(broker) <= 5, "being short of descriptors is worse"
     for index in range(30):
         assert broker.append("t", index, "y") == 1

@@ -559,13 +559,6 @@ class Log:
         since = self._unflushed_since_ms
         return since is not None and now_ms - since >= self.config.flush_ms
 
-    def release_files(self, *, only_synced: bool) -> None:
-        """Close files; what needs them opens them again."""
-        ends = [*self._bases[1:], self._end_offset]
-        for segment, end in zip(self._segments, ends, strict=True):
-            if end <= self.recovery_point or not only_synced:
-                segment.let_go()
-
     def expire_producers(self, before_ms: int) -> int:
         """Forget producers that have been silent since; how many."""
         return self.producers.expire(before_ms)

@@ -24,7 +24,6 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +38,6 @@ from penstock_broker.log.files import (
     Files,
     Lock,
     LockTakenError,
-    OsFiles,
     append_line,
     read_file,
     replace_file,
@@ -47,6 +45,7 @@ from penstock_broker.log.files import (
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.group_flush import GroupFlush
 from penstock_broker.log.log import Log
+from penstock_broker.log.open_files import OpenFiles
 from penstock_broker.log.producer_state import PRODUCERS_MAX
 from penstock_broker.log.recovery import LogPlace
 from penstock_broker.log.retention import plan_retention
@@ -119,9 +118,7 @@ class LogManager:
         self._written_points: dict[TopicPartition, int] = {}
         self._written_starts: dict[TopicPartition, int] = {}
         self._has_forgotten = False
-        self.open_files_max = 1 << 30
-        """About how many files may be open; see :meth:`bound_open_files`."""
-        self._release_from = 0
+        self.open_files = OpenFiles(files)
         self._bytes_checked = 0
 
     # -- opening and closing -----------------------------------------------------------------
@@ -240,7 +237,7 @@ class LogManager:
 
     def found(self) -> dict[TopicPartition, uuid.UUID | None]:
         """The logs that lie in the directory, with the topic id that each was made for."""
-        self.bound_open_files()
+        self.own_files()
         found = {}
         for name in self._files.names(self.data_dir):
             place = parse_log_directory_name(name)
@@ -554,29 +551,9 @@ class LogManager:
         self.metrics.logs_failed.inc()
         self.on_failed((log.place.topic, log.place.partition))
 
-    def bound_open_files(self) -> None:
-        """Keep to ``open_files_max``; in the calling thread, which owns us from now on."""
-        files, most = self._files, self.open_files_max
-        if isinstance(files, OsFiles):
-            files.open_files_max = most
-            files.on_many_open = lambda: self._release_files(most - most // 4)
-            files.owner = threading.get_ident()
-
-    def _release_files(self, wanted: int) -> None:
-        """Let go of files of logs in turn until no more than ``wanted`` are open.
-
-        First of what is on the disk: an error of the disk is told to those who have the file open,
-        and only on Linux to who opens it next. But being short of descriptors is worse.
-        """
-        files, logs = self._files, list(self._logs.values())
-        assert isinstance(files, OsFiles)
-        start = self._release_from
-        for only_synced in (True, False):
-            for count in range(len(logs)):
-                logs[(start + count) % len(logs)].release_files(only_synced=only_synced)
-                if files.open_files <= wanted:
-                    self._release_from = start + count + 1
-                    return
+    def own_files(self) -> None:
+        """The calling thread owns the logs from now on, and keeps to the bound on open files."""
+        self.open_files.bound(self._logs.values())
 
     def flush_jobs(self) -> list[FlushJob]:
         """What is due to be synced: run each in another thread, then :meth:`flushed`."""

@@ -55,7 +55,7 @@ class LogJobs:
         self._loop = loop
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         # The rest of the descriptors is for connections.
-        logs.open_files_max = max(OPEN_FILES_LEAST, soft // 2)
+        logs.open_files.most = max(OPEN_FILES_LEAST, soft // 2)
         self._pool = ThreadPoolExecutor(FLUSH_THREADS, "penstock-flush")
         self._cleaner_pool = ThreadPoolExecutor(1, "penstock-cleaner")
         logs.group_flush.submit = self._submit
@@ -74,7 +74,7 @@ class LogJobs:
 
     def start(self, jobs: BackgroundJobs) -> None:
         """Begin. From now on the event loop's thread owns the logs."""
-        self._logs.bound_open_files()
+        self._logs.own_files()
         config = self._config
         for every_ms, job in (
             (config.log_flush_scheduler_interval_ms, self._flush),
