@@ -19,6 +19,7 @@ from penstock_broker.wire.messages.alter_client_quotas import (
     OpData,
 )
 from penstock_broker.wire.messages.api_versions import ApiVersionsRequest
+from penstock_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock_broker.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -142,6 +143,27 @@ def test_requests_are_charged_their_time(own: BrokerProcess) -> None:
         busy.ask(ASK, 0)
         waited = time.monotonic() - began - asked
         assert 0.8 < waited < 2.0, "never longer than a second, whatever the request cost"
+
+
+def test_partitions_are_made_and_deleted_at_a_rate(own: BrokerProcess) -> None:
+    """KIP-599: refused while there is a debt, in versions that know the error."""
+
+    def made(name: str, partitions: int) -> CreateTopicsRequest:
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        return CreateTopicsRequest(topics=[topic], timeout_ms=1_000)
+
+    with RawClient(own.host, own.port, client_id="maker") as maker:
+        alter(maker, {"client-id": "maker"}, controller_mutation_rate=20)
+        answer = maker.ask(made("a", 240), 7)
+        assert answer.topics[0].error_code == 0, "ten seconds of the rate may come at once"
+        assert 500 < answer.throttle_time_ms <= 2_000
+        with RawClient(own.host, own.port, client_id="maker") as another:
+            answer = another.ask(made("c", 1), 7)
+            assert answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            assert 0 < answer.throttle_time_ms <= 2_000
+        with RawClient(own.host, own.port, client_id="maker") as old:
+            answer = old.ask(made("d", 1), 5)
+            assert answer.topics[0].error_code == 0, "it does not know the error, and waits"
 
 
 def test_a_quota_that_is_removed_holds_no_more(own: BrokerProcess) -> None:

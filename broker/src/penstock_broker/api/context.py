@@ -74,6 +74,10 @@ class Exchange(Protocol):
         """The most records that the client's quota lets one Fetch answer carry."""
         ...
 
+    def charge_mutations(self, partitions: int) -> None:
+        """Partitions are about to be made or deleted: THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+        ...
+
     def respond(self, response: Struct) -> None:
         """Answer a request whose handler returned ``DEFERRED``; once."""
         ...

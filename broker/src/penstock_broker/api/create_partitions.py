@@ -44,7 +44,7 @@ def create_partitions(
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             require(services, exchange, Operation.ALTER, ResourceType.TOPIC, topic.name)
-            yield from _grow(services, topic, request.validate_only)
+            yield from _grow(services, exchange, topic, request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:
             results[topic.name] = _result(topic.name, error)
@@ -53,7 +53,7 @@ def create_partitions(
 
 
 def _grow(
-    services: Services, wanted: CreatePartitionsTopic, validate_only: bool
+    services: Services, exchange: Exchange, wanted: CreatePartitionsTopic, validate_only: bool
 ) -> Generator[None, None, None]:
     topic = services.topics.by_name(wanted.name)
     if wanted.assignments is not None:
@@ -66,6 +66,8 @@ def _grow(
             )
         for assignment in wanted.assignments:
             check_replicas(assignment.broker_ids, services.config.broker_id)
+    if not validate_only:
+        exchange.charge_mutations(max(0, wanted.count - len(topic.partitions)))
     yield from services.topics.growing(topic, wanted.count, validate_only=validate_only)
 
 

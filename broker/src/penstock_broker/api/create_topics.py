@@ -53,7 +53,7 @@ def create_topics(services: Services, exchange: Exchange, request: CreateTopicsR
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if not may_create_topic(services, exchange, topic.name):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            result = yield from _create(services, topic, request.validate_only)
+            result = yield from _create(services, exchange, topic, request.validate_only)
             results[topic.name] = _without_secrets(services, exchange, result)
         except KafkaError as error:
             results[topic.name] = _failed(topic.name, error)
@@ -80,7 +80,7 @@ def _without_secrets(
 
 
 def _create(
-    services: Services, wanted: CreatableTopic, validate_only: bool
+    services: Services, exchange: Exchange, wanted: CreatableTopic, validate_only: bool
 ) -> Generator[None, None, CreatableTopicResult]:
     partitions = wanted.num_partitions
     if wanted.assignments:
@@ -95,6 +95,8 @@ def _create(
                 f"Null value not supported for topic configs: {config.name}",
             )
         configs[config.name] = config.value
+    if not validate_only:
+        exchange.charge_mutations(services.config.num_partitions if partitions < 0 else partitions)
     topic = yield from services.topics.creating(
         wanted.name, partitions, configs, validate_only=validate_only
     )

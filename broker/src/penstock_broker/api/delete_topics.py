@@ -75,6 +75,7 @@ def _delete(
         require(services, exchange, Operation.DELETE, ResourceType.TOPIC, state.name)
         topic = services.topics.by_name(state.name)
     require(services, exchange, Operation.DELETE, ResourceType.TOPIC, topic.name)
+    exchange.charge_mutations(len(topic.partitions))
     yield from services.topics.deleting(topic)
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
 

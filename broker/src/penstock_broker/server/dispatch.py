@@ -159,6 +159,10 @@ class RequestExchange:
         except CloseConnectionError as close:
             self.connection.abort(str(close))
 
+    def charge_mutations(self, partitions: int) -> None:
+        if self.toll is not None:
+            self.toll.charge_mutations(partitions, self.route.version)
+
     def wait_in_line(self) -> None:
         """The handler needs longer: keep the answer's place, and take no other request."""
         if not self._queued:

@@ -15,15 +15,20 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock_broker.api.context import Encoded
+from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.metrics import Family, Histogram
 from penstock_broker.quotas.client_quotas import ClientQuota, ClientQuotas
 from penstock_broker.quotas.token_bucket import TokenBucket
 from penstock_broker.server.connection import Connection
 from penstock_broker.wire.fields import Struct
+from penstock_broker.wire.messages.create_partitions import API_KEY as CREATE_PARTITIONS
+from penstock_broker.wire.messages.create_topics import API_KEY as CREATE_TOPICS
+from penstock_broker.wire.messages.delete_topics import API_KEY as DELETE_TOPICS
 from penstock_broker.wire.messages.fetch import FetchResponse
 from penstock_broker.wire.messages.produce import API_KEY as PRODUCE
 
 INT32_MAX = 2**31 - 1
+_STRICT_SINCE = {CREATE_TOPICS: 6, DELETE_TOPICS: 5, CREATE_PARTITIONS: 3}
 REQUEST_WAIT_SECONDS_MAX = 1.0
 
 
@@ -88,6 +93,17 @@ class Toll:
         """The handler is done; the answer comes later, and the wait for it is not work."""
         self._seconds = self._now() - self._began
 
+    def charge_mutations(self, partitions: int, version: int) -> None:
+        """Partitions are about to be made or deleted (KIP-599). THROTTLING_QUOTA_EXCEEDED while
+        there is a debt, in versions that know this error; older ones only wait afterwards."""
+        bucket = self._quota.mutations
+        if bucket is None:
+            return
+        now = self._now()
+        if bucket.wait(now) > 0 and version >= _STRICT_SINCE.get(self._api_key, 0):
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        bucket.take(partitions, now)
+
     def pay(self, connection: Connection, response: Struct | Encoded | None) -> None:
         """The answer (None: it gets none) is ready: charge the request, say so in the answer, and
         mute the connection while there is a debt."""
@@ -101,6 +117,10 @@ class Toll:
             longer = _take_time(quota.request, seconds, now)
             if longer > wait:
                 wait, kind = longer, "request"
+        if quota.mutations is not None and self._api_key in _STRICT_SINCE:
+            longer = quota.mutations.wait(now)
+            if longer > wait:
+                wait, kind = longer, "mutations"
         if wait > 0:
             throttle_ms = math.ceil(wait * 1000)
             self._throttles.labels(kind).observe(wait)
