@@ -144,20 +144,25 @@ class Reading:
         offset, max_bytes = wanted.fetch_offset, wanted.partition_max_bytes
         left = self._left
         committed = self._committed
-        found = partition.fetch(
-            offset,
-            left if left < max_bytes else max_bytes,
-            self.size == 0,
-            committed=committed,
-        )
         high_watermark = partition.high_watermark
         stable_offset = partition.last_stable_offset
-        size = found.size
-        if size:
-            self.size += size
-            self._left = left - size if left > size else 0
-        elif offset < (stable_offset if committed else high_watermark):
-            self._urgent = True
+        end = stable_offset if committed else high_watermark
+        size = 0
+        if offset == end and partition.is_online:
+            found = EMPTY_SLICE  # as nearly all are, where a client asks for many
+        else:
+            found = partition.fetch(
+                offset,
+                left if left < max_bytes else max_bytes,
+                self.size == 0,
+                committed=committed,
+            )
+            size = found.size
+            if size:
+                self.size += size
+                self._left = left - size if left > size else 0
+            elif offset < end:
+                self._urgent = True
         self._read_from.append((partition, size))
         return PartitionData(
             partition_index=wanted.partition,
