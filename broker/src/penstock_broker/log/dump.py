@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TextIO
 
 from penstock_broker.log.files import OsFiles
+from penstock_broker.log.markers import read_marker
 from penstock_broker.log.scan import BadBatchError, ScannedBatch, scan
 from penstock_broker.wire.compression import Codec
 from penstock_broker.wire.errors import DecodeError
-from penstock_broker.wire.records import CODEC_MASK, RecordBatch
+from penstock_broker.wire.records import CODEC_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
 
 
 def dump_log(path: Path, out: TextIO, *, with_records: bool = False) -> int:
@@ -50,6 +51,10 @@ def _batch_line(batch: ScannedBatch) -> str:
             f" producer {batch.producer_id} epoch {batch.producer_epoch} "
             f"sequence {batch.base_sequence}"
         )
+        if batch.attributes & CONTROL_FLAG:
+            producer += " marker"
+        elif batch.attributes & TRANSACTIONAL_FLAG:
+            producer += " in a transaction"
     return (
         f"position {batch.position} offsets {batch.base_offset}-{batch.last_offset} "
         f"records {batch.records_count} bytes {batch.size} epoch {batch.leader_epoch} {name} "
@@ -58,6 +63,11 @@ def _batch_line(batch: ScannedBatch) -> str:
 
 
 def _record_lines(batch: RecordBatch) -> Iterator[str]:
+    marker = read_marker(batch) if batch.is_control else None
+    if marker is not None:
+        ends = "commits" if marker.is_commit else "aborts"
+        yield f"  offset {batch.base_offset} {ends}, coordinator epoch {marker.coordinator_epoch}"
+        return
     try:
         for record in batch.records():
             headers = " ".join(f"{key}={value!r}" for key, value in record.headers)
