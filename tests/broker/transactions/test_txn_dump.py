@@ -26,4 +26,4 @@ def test_a_dump_tells_what_was_decided(tmp_path: Path) -> None:
     assert lines[2].endswith(" marker")
     assert lines[3] == "  offset 1 commits, coordinator epoch 4"
     assert lines[5] == "  offset 2 aborts, coordinator epoch 5"
-    assert lines[6] == "3 batches, 226 bytes, all intact"
+    assert lines[6] == "3 batches, 225 bytes, all intact"
