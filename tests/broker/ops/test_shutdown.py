@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -145,6 +146,19 @@ def _accepts(broker: BrokerProcess) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_a_second_signal_changes_nothing(
+    new_serve: Callable[..., subprocess.Popen[str]],
+) -> None:
+    process = new_serve()
+    deadline = time.monotonic() + 10
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.01)
+        assert time.monotonic() < deadline
+    assert process.returncode == 0
 
 
 def test_sigint_is_the_same(new_serve: Callable[..., subprocess.Popen[str]]) -> None:

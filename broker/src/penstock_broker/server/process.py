@@ -20,6 +20,7 @@ from penstock_broker.server.systemd import keep_alive, notify
 
 _logger = logging.getLogger(__name__)
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 OPEN_FILES_TRIED = (245_760, 65_536, 10_240)
 
 Ready = Callable[[Broker, str, int], None]
@@ -42,7 +43,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     begun = loop.time()
     stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         loop.add_signal_handler(number, stopping.set)
     broker = Broker(config, data_dir, make_dispatcher=make_dispatcher)
     starting = loop.create_task(broker.start(host, port))
@@ -80,6 +81,8 @@ async def serve(
     alive.cancel()
     begun = loop.time()
     await broker.stop()
+    # All is written: somebody who signals again must not make a clean end look like another.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     _logger.info("stopped in %(seconds).2f s", {"event": "stopped", "seconds": loop.time() - begun})
 
 
