@@ -1,0 +1,148 @@
+"""Committed offsets, in and outside of transactions, against Kafka's rule for which one counts."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from txn_house import TOPIC, House
+
+from penstock_broker.errors import ErrorCode
+from penstock_broker.groups.offset_records import CommittedOffset
+from penstock_broker.groups.offsets import OFFSETS_TOPIC
+
+IDS = ("x", "y", "z")
+GROUPS = ("g", "h")
+STEPS = 120
+RETENTION_MS = 8 * 24 * 3_600_000
+
+Place = tuple[str, int]
+
+
+class Model:
+    """By Kafka's rule: when a transaction commits, an offset of it counts unless a record behind
+    its own has been counted; a deletion takes what waits with it."""
+
+    def __init__(self) -> None:
+        self.committed: dict[Place, tuple[int, int]] = {}
+        self.pending: dict[str, dict[Place, tuple[int, int]]] = {name: {} for name in IDS}
+        self.record = 0
+
+    def commit(self, place: Place, offset: int) -> None:
+        self.record += 1
+        self.committed[place] = (self.record, offset)
+
+    def commit_in(self, transactional_id: str, place: Place, offset: int) -> None:
+        self.record += 1
+        self.pending[transactional_id][place] = (self.record, offset)
+
+    def delete(self, place: Place) -> None:
+        self.committed.pop(place, None)
+        for pending in self.pending.values():
+            pending.pop(place, None)
+
+    def end(self, transactional_id: str, *, commit: bool) -> None:
+        pending, self.pending[transactional_id] = self.pending[transactional_id], {}
+        for place, found in pending.items():
+            if commit and found > self.committed.get(place, (-1, -1)):
+                self.committed[place] = found
+
+    def offset(self, place: Place) -> int | None:
+        found = self.committed.get(place)
+        return None if found is None else found[1]
+
+    def undecided(self, group: str) -> set[Place]:
+        return {
+            (TOPIC, index)
+            for pending in self.pending.values()
+            for name, index in pending
+            if name == group
+        }
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_the_right_offset_counts_whatever_happens_in_between(seed: int) -> None:
+    """Pitfall 32: and what is not decided is always known as such."""
+    random = Random(seed)
+    house, model = House(settings={}), Model()
+    producers = {name: house.init(name) for name in IDS}
+    for number in range(STEPS):
+        place = (random.choice(GROUPS), random.randrange(2))
+        name = random.choice(IDS)
+        action = random.random()
+        if action < 0.25:
+            commit(house, place, number)
+            model.commit(place, number)
+        elif action < 0.6:
+            commit_in(house, name, producers[name], place, number)
+            model.commit_in(name, place, number)
+        elif action < 0.85:
+            commits = random.random() < 0.6
+            if house.transactions.describe(name).partitions:
+                house.end(producers[name], commit=commits, transactional_id=name)
+                model.end(name, commit=commits)
+        elif action < 0.92:
+            if house.groups.group(place[0]) is not None:
+                house.groups.delete_offsets(place[0], [(TOPIC, place[1])])
+                model.delete(place)
+        else:
+            house = house.after_a_kill()
+        for group in GROUPS:
+            found = house.groups.committed(group)
+            for index in range(2):
+                offset = found.get((TOPIC, index))
+                expected = model.offset((group, index))
+                assert (None if offset is None else offset.offset) == expected
+            # A replay reads only the last plain record of a key: after a deletion and another
+            # commit it takes for undecided what can no longer change anything.
+            assert house.groups.undecided(group) >= model.undecided(group)
+
+
+def commit(house: House, place: Place, offset: int) -> None:
+    group, index = place
+    given = {(TOPIC, index): CommittedOffset(offset, -1, "", house.clock.now_ms())}
+    assert set(house.groups.commit(group, "", None, -1, given).values()) == {ErrorCode.NONE}
+
+
+def commit_in(
+    house: House, name: str, producer: tuple[int, int], place: Place, offset: int
+) -> None:
+    group, index = place
+    house.offsets.ensure_topic()
+    where = (OFFSETS_TOPIC, house.offsets.partition_of(group))
+    house.transactions.add_partitions(name, *producer, [where])
+    given = {(TOPIC, index): CommittedOffset(offset, -1, "", house.clock.now_ms())}
+    codes = house.groups.commit(group, "", None, -1, given, producer=producer)
+    assert set(codes.values()) == {ErrorCode.NONE}
+
+
+def test_offsets_that_wait_keep_their_group_and_do_not_expire() -> None:
+    house = House()
+    producer = house.init()
+    commit(house, ("g", 0), 1)
+    house.commit_offset(producer, 2)
+    house.commit_offset(producer, 3, group="only-pending")
+    house.clock.advance(RETENTION_MS)
+    house.groups.expire()
+    assert house.committed() == 1
+    house = house.after_a_kill()
+    house.end(producer, commit=True)
+    assert house.committed() == 2
+    assert house.committed("only-pending") == 3
+
+
+def test_what_is_deleted_does_not_come_back_with_a_commit() -> None:
+    house = House()
+    producer = house.init()
+    house.commit_offset(producer, 1, group="deleted")
+    house.commit_offset(producer, 2, group="kept")
+    assert house.groups.delete("deleted") is ErrorCode.NONE
+    house.groups.forget_topic("another")
+    house = house.after_a_kill()
+    house.end(producer, commit=True)
+    assert house.committed("deleted") is None
+    assert house.committed("kept") == 2
+    house.commit_offset(producer, 5, group="kept")
+    house.groups.forget_topic(TOPIC)
+    house.end(producer, commit=True)
+    assert house.committed("kept") is None
