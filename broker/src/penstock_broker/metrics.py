@@ -189,6 +189,7 @@ class TopicMetrics:
         "bytes_in",
         "bytes_out",
         "bytes_rejected",
+        "duplicates",
         "failed_fetches",
         "failed_produces",
         "fetches",
@@ -205,6 +206,8 @@ class TopicMetrics:
         """Bytes of records handed to consumers."""
         self.bytes_rejected = 0
         """Bytes of records refused for their size."""
+        self.duplicates = 0
+        """Batches of idempotent producers that were there already."""
         self.produces = 0
         """Partitions in produce requests."""
         self.failed_produces = 0
@@ -220,6 +223,7 @@ _TOPIC_BLOCKS = (
     ("bytes_in", "bytesin", "Bytes of records appended."),
     ("bytes_out", "bytesout", "Bytes of records handed to consumers."),
     ("bytes_rejected", "bytesrejected", "Bytes of records refused for their size."),
+    ("duplicates", "duplicatebatches", "Batches of idempotent producers that were there already."),
     ("produces", "totalproducerequests", "Partitions in produce requests."),
     ("failed_produces", "failedproducerequests", "Partitions whose produce failed."),
     ("fetches", "totalfetchrequests", "Partitions in fetch requests."),
@@ -334,10 +338,6 @@ class Metrics:
         )
         self.producers_fenced = self.counter(
             "kafka_coordinator_transaction_fenced_total", "Producers refused for their old epoch."
-        )
-        self.duplicate_batches = self.counter(
-            "penstock_log_duplicate_batches_total",
-            "Batches of idempotent producers that were there already.",
         )
         self.fetch_sessions_evicted = self.counter(
             "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total",

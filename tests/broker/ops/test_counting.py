@@ -144,6 +144,16 @@ def test_failures_are_counted_by_topic_and_code(broker: ThreadBroker) -> None:
     assert total(found, rejected, "topic=t") > 5_000
 
 
+def test_batches_that_were_there_already_are_counted_apart(broker: ThreadBroker) -> None:
+    topic = broker.create_topic("t")
+    broker.faults.drop("Produce", after=True)
+    produce(broker, topic, **{"enable.idempotence": True, "reconnect.backoff.ms": 10})
+    found = scrape(broker)
+    prefix = "kafka_server_brokertopicmetrics"
+    assert total(found, f"{prefix}_duplicatebatches_total", "topic=t") >= 1
+    assert total(found, f"{prefix}_messagesin_total", "topic=t") == RECORDS
+
+
 def test_what_is_deleted_is_no_longer_shown(broker: ThreadBroker) -> None:
     broker.create_topic("gone")
     produce(broker, "gone")

@@ -152,7 +152,9 @@ class Partition:
         one; see :meth:`has_open_transaction`. KafkaError: those of :meth:`Log.append`.
         """
         result = self.log.append((batch,), self.leader_epoch, is_verified=is_verified)
-        if not result.duplicate:
+        if result.duplicate:
+            self.counters.duplicates += 1
+        else:
             self.appended(len(batch.view), result.last_offset - result.base_offset + 1)
         return result
 
