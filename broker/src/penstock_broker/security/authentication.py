@@ -34,6 +34,16 @@ class Door(Protocol):
         ...
 
 
+class _ClosedDoor:
+    """Nobody is there any more."""
+
+    def passed(self, principal: str, mechanism: str) -> None:
+        pass
+
+    def refused(self, mechanism: str, detail: str, respond: Callable[[], None] | None) -> None:
+        pass
+
+
 class Authentication:
     """The state of one connection on a SASL listener."""
 
@@ -52,7 +62,7 @@ class Authentication:
         self.lifetime_ms = lifetime_ms
         self.state = AuthenticationState.HANDSHAKE
         self._credentials = credentials
-        self._door = door
+        self._door: Door = door
         self._mechanism: Mechanism | None = None
         self._principal: str | None = None
 
@@ -100,6 +110,10 @@ class Authentication:
             self.state = AuthenticationState.DONE
             self._door.passed(principal, mechanism.name)
         return answer
+
+    def close(self) -> None:
+        """The connection has ended: let go of it."""
+        self._door = _ClosedDoor()
 
     def refuse(self, detail: str, respond: Callable[[], None] | None = None) -> None:
         """It has failed: ``respond`` after the delay that guessing costs, and close."""

@@ -151,4 +151,9 @@ class _Passage:
         self._connection.abort("not authenticated in time")
 
     def _forget(self) -> None:
+        """The connection is closed: let go of it, and it of us."""
         self._timer.cancel()
+        self._authentication.close()
+        self._connection.session.authentication = None
+        self._connection.dispatch = self._gate.dispatch_on
+        self._connection.when_closed = None

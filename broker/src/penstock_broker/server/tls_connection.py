@@ -75,6 +75,10 @@ class TlsConnection(Connection):
         elif self._is_secure:
             super()._maybe_resume()
 
+    def close(self) -> None:
+        super().close()
+        self._plain = self._handshake = None
+
     async def _shake_hands(self, plain: asyncio.Transport) -> None:
         host = self._tls_host
         try:
@@ -86,6 +90,8 @@ class TlsConnection(Connection):
                 ssl_handshake_timeout=host.handshake_seconds_max,
             )
         except OSError as error:
+            # It would keep this connection and itself alive until the next full collection.
+            error.__traceback__ = None
             host.insecure(self, _reason(error))
             self.close()
             return
