@@ -457,3 +457,12 @@ class KafkaError(Exception):
 
     def __repr__(self) -> str:
         return f"KafkaError({self.code.name}, {str(self)!r})"
+
+
+def without_frames(error: KafkaError) -> KafkaError:
+    """The error, to be kept: without what its frames hold, and those of its causes."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error

@@ -50,7 +50,7 @@ from penstock_broker.api.produce_transactions import is_transactional, require_t
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import INTERNAL_TOPICS
 from penstock_broker.config import LogConfig
-from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.errors import ErrorCode, KafkaError, without_frames
 from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.record_rules import (
     LIGHT_OUTPUT_BYTES,
@@ -258,12 +258,18 @@ class _Look:
         try:
             self._batch = look_inside(self._batch, self._config, self._now_ms, bytes_max)
         except KafkaError as error:
-            self._error = error
+            # Frames hold the opened records, and would be held by the error in a circle: a bomb
+            # would stay until a collection of the oldest objects, which may be minutes away.
+            self._error = without_frames(error)
 
     def batch(self) -> RecordBatch:
         """What is to be appended, after the look. KafkaError: what was wrong."""
         if self._error is not None:
-            raise self._error
+            error, self._error = self._error, None
+            try:
+                raise error
+            finally:
+                del error
         return self._batch
 
 
