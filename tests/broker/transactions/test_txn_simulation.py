@@ -243,3 +243,39 @@ def test_transactions_are_all_or_nothing_whenever_the_broker_is_killed(seed: int
     assert world.aborted, f"seed {seed} aborted nothing"
     world.house = world.house.after_a_stop()
     world.judge()
+
+
+class PowerlessWorld(World):
+    """The machine loses its power, and with it any part of what has not been synced."""
+
+    def recover(self) -> None:
+        for client in list(self.clients.values()):
+            self.drop(client)
+        while True:
+            try:
+                self.house = self.house.after(self.house.files.power_cut(self.random))
+                return
+            except KilledError:
+                continue
+
+    def failed(self, client: Client, error: KafkaError) -> None:
+        self.drop(client)
+
+    def look(self) -> None:
+        """What was never synced may be gone, or half of it: there is nothing to hold it against."""
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_transaction_hangs_whatever_a_power_cut_takes(seed: int) -> None:
+    """Read_committed consumers get past it, in pieces of any size, and the group's offsets are
+    decided."""
+    world = PowerlessWorld(seed)
+    for _ in range(STEPS // 2):
+        world.step()
+    world.settle()
+    for index in range(world.house.partitions):
+        partition = world.house.partition(index)
+        assert partition.last_stable_offset == partition.high_watermark
+        for max_bytes in (1, 300, 1 << 20):
+            world.house.read(index, max_bytes=max_bytes)
+    assert world.house.groups.undecided("g") == set()
