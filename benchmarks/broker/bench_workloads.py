@@ -51,19 +51,21 @@ WORKLOADS = [
 def run(target: Target, workload: Workload, generator: Generator, records: int) -> None:
     """One round of one row."""
     count = int(records * workload.share)
+    if workload.partitions == 1:
+        count *= generator.scale
     topic = target.create_topic(workload.partitions)
     if workload.partitions > 1:
         generator = Confluent()  # the other one names its partition
         generator.produce(target.bootstrap, topic, 20 * workload.partitions, workload.settings)
-    with target.measured(workload.name, count):
-        generator.produce(target.bootstrap, topic, count, workload.settings)
+    with target.measured(workload.name, count) as seconds:
+        seconds.extend(generator.produce(target.bootstrap, topic, count, workload.settings))
         if workload.settings.get("acks") == 0:
             await_end(target.bootstrap, topic, count)
     if workload.consumed_as:
         passes = max(1, CONSUMED // count)
-        with target.measured(workload.consumed_as, count * passes):
+        with target.measured(workload.consumed_as, count * passes) as seconds:
             for _ in range(passes):
-                generator.consume(target.bootstrap, topic, count)
+                seconds.extend(generator.consume(target.bootstrap, topic, count))
     target.delete_topic(topic)
 
 
@@ -155,8 +157,8 @@ def backlog(target: Target, gigabytes: float, generator: Generator, records: int
     filler = Confluent(b"x" * 100_000)
     filler.produce(target.bootstrap, topic, int(stored * 210 / 100_000), {"batch.size": 1_000_000})
     name = f"produce, librdkafka defaults, {gigabytes:g} GB stored"
-    with target.measured(name, records):
-        generator.produce(target.bootstrap, topic, records, {})
+    with target.measured(name, records) as seconds:
+        seconds.extend(generator.produce(target.bootstrap, topic, records, {}))
     target.delete_topic(topic)
 
 
