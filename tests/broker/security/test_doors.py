@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -200,9 +201,9 @@ def test_mechanisms_that_are_not_enabled(new_secure: Callable[..., Any], connect
 def test_failures_take_time_and_are_counted(
     new_secure: Callable[..., Any], connect: Connect
 ) -> None:
-    broker = new_secure(
-        connection_failed_authentication_delay_ms="400", penstock_http_listener="127.0.0.1:0"
-    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        web = f"127.0.0.1:{free.getsockname()[1]}"
+    broker = new_secure(connection_failed_authentication_delay_ms="400", penstock_http_listener=web)
     client = connect(broker, "SASL")
     client.ask(handshake(), 1)
     begin = time.monotonic()
@@ -216,6 +217,12 @@ def test_failures_take_time_and_are_counted(
     connect(broker, "SASL", "alice")
     assert "authentication of 127.0.0.1 on SASL failed (PLAIN)" in broker.log()
     assert "not-her-secret" not in broker.log()
+    with urllib.request.urlopen(f"http://{web}/metrics", timeout=WAIT) as answer:
+        lines = answer.read().decode().splitlines()
+    family = "kafka_server_socketservermetrics_authentication_total"
+    for result in ("failure", "success"):
+        labels = f'{{listener="SASL",mechanism="PLAIN",result="{result}"}}'
+        assert f"{family}{labels} 1" in lines
 
 
 def test_a_stranger_may_send_little_and_not_for_long(

@@ -909,3 +909,27 @@ def test_authorized_operations(
             assert answer.cluster_authorized_operations == cluster
     finally:
         _revoke(admin, "alice")
+
+
+def test_settings_of_a_new_topic_are_for_those_who_may_see_settings(
+    guarded: Any, connect: Callable[..., RawClient], admin: RawClient
+) -> None:
+    name = f"made-{uuid.uuid4().hex[:8]}"
+    request = create_topics.CreateTopicsRequest(
+        topics=[create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1)],
+        timeout_ms=1000,
+        validate_only=True,
+    )
+    mine = Scene(name, uuid.uuid4(), "", "")
+    client = connect(guarded, "SASL", "alice")
+    try:
+        _grant(admin, mine, [(Operation.CREATE, TOPIC)], "alice")
+        (topic,) = client.ask(request, 7).topics
+        assert (topic.error_code, topic.topic_config_error_code) == (0, NO_TOPIC)
+        assert (topic.configs, topic.num_partitions, topic.replication_factor) == ([], -1, -1)
+        _grant(admin, mine, [(Operation.DESCRIBE_CONFIGS, TOPIC)], "alice")
+        (topic,) = client.ask(request, 7).topics
+        assert (topic.error_code, topic.topic_config_error_code) == (0, 0)
+        assert topic.configs and topic.num_partitions == 1
+    finally:
+        _revoke(admin, "alice")
