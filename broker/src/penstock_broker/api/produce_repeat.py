@@ -21,6 +21,7 @@ decision rests on, and all repeats are forgotten.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final
 
 from crc32c import crc32c
@@ -46,8 +47,8 @@ from penstock_broker.wire.records import (
 
 FRAMES_AT_ONCE_MAX: Final = 1_000
 """Buffers that one write takes (IOV_MAX is 1,024)."""
-REPEATS_MAX: Final = 256
-"""Partitions whose last request a connection remembers."""
+REPEATS_MAX: Final = 1_024
+"""Partitions whose last request a connection remembers: half a kilobyte each."""
 
 VERSION_MIN: Final = 5
 """Before it, answers have no log start."""
@@ -64,12 +65,17 @@ _TAGS: Final = b"\0\0\0"  # of the partition, the topic and the request
 _ACKS_ALL: Final = -1
 
 
+@lru_cache(maxsize=256)
+def _answer(head_bytes: int, tail_bytes: int) -> struct.Struct:
+    return struct.Struct(f">ii{head_bytes}sqqq{tail_bytes}s")
+
+
 class Repeat:
     """A request for one partition, and what all that follow it have in common."""
 
     __slots__ = (
         "acks", "answer_size", "api", "config", "head", "is_flexible", "pack", "partition",
-        "record", "same", "size", "staged", "tail",
+        "record", "records_at", "same", "size", "staged", "tags", "tail",
     )  # fmt: skip
 
     def __init__(self, frame: memoryview, records: memoryview, acks: int, partition: Partition):
@@ -83,6 +89,8 @@ class Repeat:
             length_at = len(frame) - len(_TAGS) - size - _compact_size(size + 1)
         else:
             length_at = len(frame) - size - 4
+        self.tags = len(_TAGS) if self.is_flexible else 0
+        self.records_at = _compact_records_at if self.is_flexible else _records_at
         self.same = bytes(frame[8:length_at])
         """From the client id to before the length of the records."""
         self.acks = acks
@@ -107,7 +115,7 @@ class Repeat:
         else:
             self.head = _ONE + struct.pack(">h", len(name)) + name + _ONE + place
             self.tail = b"\0\0\0\0\xff\xff\0\0\0\0" if version >= 8 else b"\0\0\0\0"
-        answer = struct.Struct(f">ii{len(self.head)}sqqq{len(self.tail)}s")
+        answer = _answer(len(self.head), len(self.tail))
         self.pack = answer.pack
         self.answer_size = answer.size - 4
 
@@ -167,9 +175,11 @@ class Repeats:
 
     def learn(self, frame: memoryview, request: OneBatch, partition: Partition) -> None:
         """Expect requests like this one."""
-        if self._generation != self._services.generation or len(self._known) >= REPEATS_MAX:
+        if self._generation != self._services.generation:
             self.forget()
             self._generation = self._services.generation
+        if len(self._known) >= REPEATS_MAX:
+            del self._known[next(iter(self._known))]
         repeat = Repeat(frame, request.records, request.acks, partition)
         self.version = repeat.api & 0xFFFF
         self._known[repeat.same] = self._last = repeat
@@ -208,9 +218,7 @@ class Repeats:
             self._staged.clear()
             self._answers.clear()
 
-    def _stage(  # noqa: PLR0912, PLR0915
-        self, view: memoryview, position: int, end: int
-    ) -> int:
+    def _stage(self, view: memoryview, position: int, end: int) -> int:
         """Give offsets to the batches of as many frames as are repeats; the position after them.
 
         One function, because a call costs as much as any step of it.
@@ -233,16 +241,8 @@ class Repeats:
             at += len(repeat.same)
             if api != repeat.api or behind > end or behind - at < HEADER_BYTES + 5:
                 break
-            if repeat.is_flexible:
-                stop = behind - len(_TAGS)
-                at = _records_at(buffer, at, stop)
-                if buffer[stop] or buffer[stop + 1] or buffer[stop + 2]:
-                    break
-            else:
-                stop = behind
-                at += 4
-                if stop - at != int.from_bytes(buffer[at - 4 : at], "big"):
-                    break
+            stop = behind - repeat.tags
+            at = repeat.records_at(buffer, at, stop)
             size = stop - at
             if not HEADER_BYTES < size <= size_max or size > staged.room:
                 break
@@ -261,17 +261,16 @@ class Repeats:
                 or crc32c(view[at + ATTRIBUTES_AT : stop]) != crc
             ):
                 break
-            at += HEADER_BYTES
+            first = at + HEADER_BYTES
             if (
                 count != 1
                 or size != repeat.size
                 or buffer[stop - 1]
-                or not buffer.startswith(repeat.record, at)
-            ) and not _records_are_whole(repeat, buffer, at, stop, count):
+                or not buffer.startswith(repeat.record, first)
+            ) and not _records_are_whole(repeat, buffer, first, stop, count):
                 break
             if producer_id >= 0 and not staged.follows(producer_id, epoch, sequence, count):
                 break
-            at -= HEADER_BYTES
             offset = staged.next_offset
             _PLACE.pack_into(buffer, at, offset, length, repeat.partition.leader_epoch)
             staged.parts.append(view[at:stop])
@@ -279,12 +278,10 @@ class Repeats:
             staged.next_offset = offset + count
             staged.room -= size
             if repeat.acks:
-                answers.append(
-                    repeat.pack(
-                        repeat.answer_size, correlation_id, repeat.head, offset,
-                        NO_TIMESTAMP, staged.start_offset, repeat.tail,
-                    )
-                )  # fmt: skip
+                answers.append(repeat.pack(
+                    repeat.answer_size, correlation_id, repeat.head, offset, NO_TIMESTAMP,
+                    staged.start_offset, repeat.tail,
+                ))  # fmt: skip
             position = behind
             handled += 1
         self.handled = handled
@@ -373,7 +370,14 @@ def _shape(buffer: bytearray, at: int, stop: int) -> tuple[int, bytes]:
 
 
 def _records_at(buffer: bytearray, at: int, stop: int) -> int:
-    """Where the records begin whose compact length is at ``at``, if they end at ``stop``."""
+    """Where the records begin whose length is at ``at``, if they end at ``stop``; else ``stop``."""
+    return at + 4 if int.from_bytes(buffer[at : at + 4], "big") == stop - at - 4 else stop
+
+
+def _compact_records_at(buffer: bytearray, at: int, stop: int) -> int:
+    """The same in flexible versions, where three empty sets of tagged fields follow."""
+    if buffer[stop] or buffer[stop + 1] or buffer[stop + 2]:
+        return stop
     low, high = buffer[at], buffer[at + 1]
     if low >= 0x80 and high < 0x80 and low + (high << 7) - 0x80 == stop - at - 1:
         return at + 2
