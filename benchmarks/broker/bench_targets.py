@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 KAFKA_VERSION = "4.3.1"
 KAFKA_POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
+<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version>
   <dependencies>
