@@ -297,9 +297,9 @@ async def test_every_crash_leaves_a_log_with_the_same_table(seed: int) -> None:
         bench = CompactedBench()
         bench.overrides["delete.retention.ms"] = "0"
         log = bench.open()
-        bench.fill(log, Random(seed), 40)
+        bench.fill(log, Random(seed), 40, keys=25)
         await bench.compact(log)
-        bench.fill(log, Random(seed + 1), 20)
+        bench.fill(log, Random(seed + 1), 20, keys=25)
         log.flush()
         before = content(log)
         assert isinstance(bench.files, CountingFiles)
@@ -318,6 +318,8 @@ async def test_every_crash_leaves_a_log_with_the_same_table(seed: int) -> None:
         assert again.log_end_offset == log.log_end_offset
         assert all(before[offset] == record for offset, record in after.items())
         assert table_of(list(after.values())) == table_of(list(before.values()))
+        offsets = [b.base_offset for segment in again.segments for b in segment.batches()]
+        assert offsets == sorted(set(offsets)), "no replaced segment is left beside the new one"
         names = bench.files.names(bench.directory)
         assert not any(n.endswith((".swap", ".cleaned", ".deleted")) for n in names), names
         await bench.compact(again)
