@@ -17,6 +17,7 @@ import cramjam
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.primitives import Buffer
 
+HEAD_BYTES: Final = 64 * 1024
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 """How large one batch may become: a batch of 1 MB can otherwise ask for gigabytes."""
 
@@ -85,6 +86,24 @@ def decompress(codec: Codec, data: Buffer, bytes_max: int = DECOMPRESSED_BYTES_M
     if codec is Codec.ZSTD:
         return _decompress_growing(cramjam.zstd, data, bytes_max)
     return bytes(data)
+
+
+def first_bytes(codec: Codec, data: Buffer) -> bytes:
+    """What the output begins with, as far as it is cheap to know: a look before the leap."""
+    try:
+        if codec is Codec.GZIP:
+            return zlib.decompressobj(_GZIP_WINDOW).decompress(data, HEAD_BYTES)
+        if codec in {Codec.LZ4, Codec.ZSTD}:
+            out = bytearray(HEAD_BYTES)
+            try:
+                (cramjam.lz4 if codec is Codec.LZ4 else cramjam.zstd).decompress_into(data, out)
+            except cramjam.DecompressionError as cause:
+                if "whole buffer" not in str(cause):
+                    return b""
+            return bytes(out)
+    except zlib.error:
+        pass
+    return b""
 
 
 def _too_large(bytes_max: int) -> TooLargeError:
