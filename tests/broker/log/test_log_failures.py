@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from random import Random
 
 import pytest
 from log_bench import Bench, read_all, values_of
 
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.files import OsFiles, replace_file
 from penstock_broker.log.log import Log
 
 
@@ -160,3 +162,12 @@ def test_nothing_is_synced_unless_asked(bench: Bench) -> None:
     for _ in range(20):
         bench.append(log, "x")
     assert bench.files.syncs == syncs
+
+
+def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    """Segments hold what clients sent, and the metadata the verifiers of their passwords."""
+    files = OsFiles()
+    replace_file(files, tmp_path / "metadata.json", b"{}")
+    files.lock(tmp_path / ".lock").close()
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"metadata.json": 0o600, ".lock": 0o600}

@@ -20,6 +20,9 @@ from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
+OWNER_ONLY = 0o600
+"""Records and SCRAM verifiers are for nobody else on the machine."""
+
 
 class LockTakenError(Exception):
     """Another process holds the lock."""
@@ -202,7 +205,7 @@ class OsLock:
     """An exclusive flock on a file."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -235,7 +238,7 @@ class OsFiles:
         if self.open_files >= self.open_files_max and threading.get_ident() == self.owner:
             self.on_many_open()
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(path, os.open(path, flags, 0o644), self)
+        return OsFile(path, os.open(path, flags, OWNER_ONLY), self)
 
     def exists(self, path: Path) -> bool:
         return path.exists()
