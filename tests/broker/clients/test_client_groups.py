@@ -320,3 +320,23 @@ async def test_aiokafka_shares_with_each_of_its_assignors(
         await even(members)
     for each in members:
         await each.stop()
+
+
+# -- together -----------------------------------------------------------------------------------
+
+
+def test_two_families_share_one_group(
+    broker: BrokerProcess, wide_topic: str, group: str, python_members: list[PythonMember]
+) -> None:
+    """Whoever leads assigns to the others, by what they said of themselves to the broker."""
+    first = Member(broker, group, wide_topic, partition_assignment_strategy="range")
+    python_members.append(PythonMember(broker, group, wide_topic, PythonRange))
+    python_members[0].start()
+    deadline = time.monotonic() + WAIT
+    while True:
+        first.poll()
+        shares = [first.share(), python_members[0].share]
+        if all(len(s) == 3 for s in shares) and len(set().union(*shares)) == PARTITIONS:
+            break
+        assert time.monotonic() < deadline, f"the group does not settle: {shares}"
+    first.consumer.close()
