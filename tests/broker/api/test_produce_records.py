@@ -209,6 +209,23 @@ def test_a_topic_may_compress_anew(raw: RawClient, topic: str, codec: Codec, tar
     assert batch.max_timestamp == BASE_MS
 
 
+@pytest.mark.parametrize(("target", "low", "high"), [("gzip", "1", "9"), ("zstd", "1", "19")])
+def test_compressing_anew_takes_the_effort_asked_for(
+    raw: RawClient, topic: str, target: str, low: str, high: str
+) -> None:
+    """KIP-390."""
+    value = b" ".join(b"%x" % (n * n) for n in range(9_000))
+    sizes = []
+    for level in (low, high):
+        name = f"{topic}-{level}"
+        create(raw, name, compression_type=target, **{f"compression_{target}_level": level})
+        assert produce(raw, name, records(value)).error_code == 0
+        (batch,) = stored(raw, name)
+        assert [record.value for record in batch.records()] == [value]
+        sizes.append(batch.size_bytes)
+    assert sizes[1] < sizes[0]
+
+
 def test_pitfall_19_the_size_counts_after_compressing_anew(raw: RawClient, topic: str) -> None:
     """Pitfall 19: max.message.bytes is checked again, and the error is one that makes Java
     split its batch."""

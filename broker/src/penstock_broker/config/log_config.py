@@ -69,7 +69,7 @@ class LogConfig:
         "compression.lz4.level",
         ConfigType.INT,
         9,
-        "The effort of lz4 where compression.type is lz4.",
+        "Known and kept; the broker's lz4 knows one effort only.",
         check=between(1, 17),
         broker="compression.lz4.level",
     )

@@ -152,7 +152,8 @@ def _out_of_range(
 def _compressed_anew(
     batch: RecordBatch, payload: bytes, target: Codec, config: LogConfig
 ) -> RecordBatch:
-    anew = batch.with_payload(target, compress(target, payload))
+    levels = {Codec.GZIP: config.compression_gzip_level, Codec.ZSTD: config.compression_zstd_level}
+    anew = batch.with_payload(target, compress(target, payload, levels.get(target)))
     if len(anew.view) > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,

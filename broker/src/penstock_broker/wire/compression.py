@@ -44,10 +44,19 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-def compress(codec: Codec, data: bytes) -> bytes:
-    """Compress the records of a batch as a producer does."""
+ZSTD_LEVEL = 3
+"""Kafka's; cramjam says that its own is 11."""
+
+
+def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
+    """Compress the records of a batch as a producer does.
+
+    `level` is gzip's (-1, 1 to 9) or zstd's (to 22) effort, None the library's own (KIP-390);
+    snappy has none, and of lz4 the library at hand knows only the fast one.
+    """
     if codec is Codec.GZIP:
-        compressor = zlib.compressobj(6, zlib.DEFLATED, _GZIP_WINDOW)
+        effort = -1 if level is None else level
+        compressor = zlib.compressobj(effort, zlib.DEFLATED, _GZIP_WINDOW)
         return compressor.compress(data) + compressor.flush()
     if codec is Codec.SNAPPY:
         out = [_XERIAL_HEADER]
@@ -58,7 +67,7 @@ def compress(codec: Codec, data: bytes) -> bytes:
     if codec is Codec.LZ4:
         return _compress_lz4(data)
     if codec is Codec.ZSTD:
-        return bytes(cramjam.zstd.compress(data))
+        return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
     return data
 
 
