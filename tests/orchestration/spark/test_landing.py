@@ -7,10 +7,12 @@ import hashlib
 import threading
 import uuid
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import pytest
+from pyspark.sql.connect.observation import Observation
 
 from penstock_platform.domain.receipts import counting_receipt
 from penstock_platform.domain.reconcile import stored_equals_landed
@@ -146,6 +148,21 @@ def test_racing_landings_leave_one_copy(penstock: Connections, desk: Callable[..
     assert sorted(tries) and len(tries) == 3, "every contender lands in the end"
     assert max(tries) > 1, "the fence never refused anyone: this was no race"
     assert rows_sha(penstock, window) == before
+
+
+def test_a_busy_server_that_sends_no_figures_is_asked_again(
+    penstock: Connections, desk: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark Connect leaves observed metrics out when its listener is late."""
+    counted = desk("counted", partitions=2)
+    counted.send((i % 2, b"k", b"%d" % i, []) for i in range(300))
+    window = counted.freeze()
+    told = land_window(penstock, window).result
+    monkeypatch.setattr(Observation, "get", property(lambda self: {}))
+    asked = land_window(penstock, window).result
+    figures = attrgetter("rows", "record_bytes", "digest")
+    assert figures(asked) == figures(told)
+    assert asked.rows == 300
 
 
 def test_what_the_broker_forgot_is_carried_over_from_the_lake(

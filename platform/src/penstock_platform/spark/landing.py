@@ -37,7 +37,9 @@ from penstock_platform.spark.tables import (
     LakeTable,
     base_snapshot,
     commit_refused,
+    observed,
     overwrite_window,
+    snapshot_of_attempt,
 )
 
 TRIES_MAX = 3
@@ -137,19 +139,29 @@ def _attempt(
         rows = rows.unionByName(_carried_over(spark, table.name, window, job, base))
     job.at("planned")
     counted = Observation()
-    rows = rows.observe(
-        counted,
+    figures = (
         sf.count(sf.lit(1)).alias("rows"),
         sf.sum(sf.octet_length("value").cast("bigint")).alias("values"),
         sf.sum(sf.octet_length("key").cast("bigint")).alias("keys"),
         *digest_halves(row_digest()),
     )
+    rows = rows.observe(counted, *figures)
     job.at("writing")
     overwrite_window(
         rows, table, window.window_id, base, snapshot_properties(window, job.attempt_id)
     )
-    seen = {name: int(value or 0) for name, value in counted.get.items()}
+    seen = observed(counted, lambda: _written(spark, table, window, job).agg(*figures))
     return {**seen, "record_bytes": seen["values"] + seen["keys"]}
+
+
+def _written(spark: SparkSession, table: LakeTable, window: Window, job: LandingJob) -> DataFrame:
+    """The rows that this attempt has committed."""
+    snapshot = snapshot_of_attempt(spark, table, job.attempt_id)
+    return (
+        spark.read.option("versionAsOf", str(snapshot))
+        .table(table.name)
+        .where(sf.col("window_id") == window.window_id)
+    )
 
 
 def window_rows(spark: SparkSession, window: Window, job: LandingJob) -> DataFrame:

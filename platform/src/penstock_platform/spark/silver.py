@@ -32,6 +32,7 @@ from penstock_platform.spark.tables import (
     add_missing_columns,
     base_snapshot,
     commit_refused,
+    observed,
     overwrite_window,
     snapshot_of_attempt,
 )
@@ -123,15 +124,16 @@ def _attempt(
     seen = Observation()
     parsed = parse_values(rows, contract)
     good = sf.col(REASON).isNull()
-    kept = parsed.observe(
-        seen,
+    figures = (
         sf.count(sf.lit(1)).alias("landed"),
         sf.count(sf.when(good, sf.lit(1))).alias("parsed"),
-    ).where(good)
+    )
+    kept = parsed.observe(seen, *figures).where(good)
     columns = [sf.col(f"`{name}`") for name, _ in contract.silver_columns]
     job.at("writing")
     overwrite_window(kept.select(*columns), silver, window.window_id, silver_base, properties)
-    landed, well = int(seen.get["landed"] or 0), int(seen.get["parsed"] or 0)
+    counted = observed(seen, lambda: parsed.agg(*figures))
+    landed, well = counted["landed"], counted["parsed"]
     job.at("silver")
     rest = _quarantined(spark, silver, contract, rows, job.attempt_id, nothing=landed == well)
     overwrite_window(rest, quarantine, window.window_id, quarantine_base, properties)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 # Every record in full fidelity: bronze is the archive too.
@@ -108,6 +108,18 @@ def snapshot_of_attempt(spark: SparkSession, table: LakeTable, attempt_id: str) 
         .collect()
     )
     return int(rows[0][0]) if rows else None
+
+
+def observed(counted: Observation, again: Callable[[], DataFrame]) -> dict[str, int]:
+    """What ``counted`` saw of a write that is done, by name; a sum over nothing is 0.
+
+    A Connect server that is busy answers before its listener has the figures, and then sends
+    none at all; ``again`` counts the same in what was written.
+    """
+    seen = counted.get
+    if not seen:
+        seen = again().collect()[0].asDict()
+    return {name: int(value or 0) for name, value in seen.items()}
 
 
 def overwrite_window(
