@@ -177,7 +177,14 @@ class Twin:
 class Stage:
     """One topic with a contract, and the platform around it."""
 
-    def __init__(self, home: Path, *, partitions: int = 2, **declared: Any) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        partitions: int = 2,
+        platform: PlatformSpec | None = None,
+        **declared: Any,
+    ) -> None:
         self.twin = Twin(home)
         self.instance = dg.DagsterInstance.ephemeral()
         self.contract = load_contract(CONTRACT, "orders.schema.json")
@@ -199,18 +206,18 @@ class Stage:
         start.parent.mkdir(parents=True)
         start.write_text(json.dumps({"v": 1, "start": to_iso(START)}))
         assets = self.component.build_defs(SimpleNamespace())  # type: ignore[arg-type]
-        platform = build_platform(
-            PlatformSpec(), [self.plan], self.twin.settings, has_quality=False
+        built = build_platform(
+            platform or PlatformSpec(), [self.plan], self.twin.settings, has_quality=False
         )
-        platform = dg.Definitions(
-            jobs=platform.jobs,
-            sensors=platform.sensors,
-            schedules=platform.schedules,
-            assets=platform.assets,
-            asset_checks=platform.asset_checks,
+        around = dg.Definitions(
+            jobs=built.jobs,
+            sensors=built.sensors,
+            schedules=built.schedules,
+            assets=built.assets,
+            asset_checks=built.asset_checks,
             resources={"penstock": dg.ResourceDefinition.hardcoded_resource(self.twin)},
         )
-        self.defs = dg.Definitions.merge(assets, platform)
+        self.defs = dg.Definitions.merge(assets, around)
         self.refuse_rows: Callable[[Window], Mapping[int, set[int]]] = lambda _window: {}
         self.events = 0
 

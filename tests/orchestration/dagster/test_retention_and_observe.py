@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
+import pytest
 
+from penstock_platform.components.platform_component import PlatformSpec, SweepSpec
 from penstock_platform.domain.topics import bronze_table
 
 
@@ -49,6 +52,39 @@ def test_a_dry_run_only_explains(ready: Any) -> None:
     assert dict(decisions(result)) == {window.window: "delete"}
     assert log_start(ready) == 0
     assert not ready.twin.windows.retired(window.ref, window.sequence)
+
+
+def materialise(stage: Any, **tags: str) -> Any:
+    """The asset by itself, as a click on Materialize starts it: without the job's tags."""
+    job = dg.define_asset_job("by_hand", selection=[stage.plan.retention_key])
+    defs = dg.Definitions.merge(stage.defs, dg.Definitions(jobs=[job]))
+    return defs.resolve_job_def("by_hand").execute_in_process(instance=stage.instance, tags=tags)
+
+
+def test_materialising_the_asset_by_hand_only_explains(ready: Any) -> None:
+    window = ready.landed(100)
+    ready.pass_time(180)
+    result = materialise(ready)
+    assert dict(decisions(result)) == {window.window: "delete"}
+    assert log_start(ready) == 0
+    assert materialise(ready, **{"penstock/apply": "true"}).success
+    assert log_start(ready) == 100, "asked for in so many words, it applies"
+
+
+@pytest.mark.parametrize("tags", [{}, {"penstock/apply": "true"}])
+def test_a_declared_dry_run_deletes_nothing_whoever_starts_it(
+    stage: Callable[..., Any], tags: dict[str, str]
+) -> None:
+    made = stage(platform=PlatformSpec(retention=SweepSpec(apply=False)))
+    made.create_topics()
+    made.pass_time(30)
+    made.tick("window_sensor")
+    window = made.landed(100)
+    made.pass_time(180)
+    for result in (made.run("retention", tags=tags), materialise(made, **tags)):
+        assert dict(decisions(result)) == {window.window: "delete"}
+    assert log_start(made) == 0
+    assert not made.twin.windows.retired(window.ref, window.sequence)
 
 
 def test_observing_tells_of_offsets_rate_lag_and_drift(ready: Any) -> None:

@@ -72,7 +72,7 @@ class ReverifySpec(_Part):
 
 
 class SweepSpec(_Part):
-    """``apply: false`` only explains what would be deleted."""
+    """``apply: false`` only explains what would be deleted, whoever starts the run."""
 
     cron: Cron = "5 * * * *"
     apply: bool = True

@@ -38,8 +38,10 @@ DECISION_SCHEMA = dg.TableSchema(
 )
 
 
-def build_retention(plan: TopicPlan) -> dg.AssetsDefinition:
-    """``["retention", <topic>]``."""
+def build_retention(plan: TopicPlan, *, apply: bool) -> dg.AssetsDefinition:
+    """``["retention", <topic>]``. Deletes only where the declaration says ``apply`` and the run
+    carries the tag ``penstock/apply: true``, as runs of the job ``retention`` do; every other run,
+    the one of a click on Materialize among them, only explains."""
     keep = plan.spec.retention
 
     @dg.asset(
@@ -62,8 +64,13 @@ def build_retention(plan: TopicPlan) -> dg.AssetsDefinition:
             f"The sweep of `{plan.name}` (keep: "
             f"{keep.model_dump(mode='json', exclude_none=True)}). Deletes whole windows from the "
             "front of the log that are old enough, landed, proven again in this very run, and "
-            "whose producers were heard. Whatever else is due is held, and the reason is said. "
-            f"A run with the tag `{APPLY_TAG}: false` only explains."
+            "whose producers' evidence is complete. Whatever else is due is held, with the reason. "
+            + (
+                f"Only a run with the tag `{APPLY_TAG}: true`, such as one of the job `retention`, "
+                "deletes; any other explains."
+                if apply
+                else "Nothing is deleted: the declaration says `retention: {apply: false}`."
+            )
         ),
     )
     def retention(
@@ -77,9 +84,12 @@ def build_retention(plan: TopicPlan) -> dg.AssetsDefinition:
                 f"topic {plan.name} does not exist yet, so there is nothing to sweep",
                 allow_retries=False,
             ) from None
-        applying = context.run.tags.get(APPLY_TAG, "true") == "true"
+        asked = context.run.tags.get(APPLY_TAG) == "true"
+        applying = apply and asked
         if applying:
             apply_sweep(penstock, plan, sweep, windows)
+        elif sweep.deleted:
+            context.log.info(only_explained(len(sweep.deleted), apply=apply))
         for decision in sweep.decisions:
             if decision.action in (SweepAction.DELETE, SweepAction.HOLD):
                 context.log.info("%s: %s, %s", decision.window, decision.action, decision.reason)
@@ -95,6 +105,19 @@ def build_retention(plan: TopicPlan) -> dg.AssetsDefinition:
         )
 
     return retention
+
+
+def only_explained(windows: int, *, apply: bool) -> str:
+    """Why a run deleted nothing, and what would make it."""
+    if not apply:
+        return (
+            f"{windows} windows may be deleted and stay: the PlatformComponent says "
+            "retention: {apply: false}; set apply: true there to delete"
+        )
+    return (
+        f"{windows} windows may be deleted and stay: this run only explains. The job `retention` "
+        f"deletes, or a run with the tag {APPLY_TAG}: true"
+    )
 
 
 def explain(penstock: Connections, plan: TopicPlan) -> tuple[SweepPlan, list[Window]]:
@@ -199,7 +222,7 @@ def records_of(windows: Sequence[Window], sequences: Sequence[int]) -> int:
 def build_retention_schedule(
     plans: Sequence[TopicPlan], cron: str, *, apply: bool
 ) -> dg.Definitions:
-    """All sweeps in one run."""
+    """The sweeps' assets, and one job for all of them on its schedule."""
     job = dg.define_asset_job(
         "retention",
         selection=dg.AssetSelection.assets(*(plan.retention_key for plan in plans)),
@@ -212,6 +235,7 @@ def build_retention_schedule(
         job,
         cron,
         priority=SWEEP,
-        description="Forget what is proven and old enough; hold the rest, and say why.",
+        description="Delete what is proven and old enough; hold the rest, and say why.",
     )
-    return dg.Definitions(jobs=[job], schedules=[schedule])
+    assets = [build_retention(plan, apply=apply) for plan in plans]
+    return dg.Definitions(assets=assets, jobs=[job], schedules=[schedule])

@@ -1,4 +1,4 @@
-"""``TopicComponent``: one YAML document declares a topic, its landing, its books and its retention.
+"""``TopicComponent``: one YAML document declares a topic, its landing and its books.
 
 ::
 
@@ -8,7 +8,7 @@
       spec: {partitions: 6}
       land: {window: hourly}                     # bronze, books
       schema: {file: orders.schema.json}         # silver and quarantine
-      retention: {keep: 7d}                      # the sweep
+      retention: {keep: 7d}                      # swept by the PlatformComponent
 
 All keys are in ``domain/topics.py``. A declaration that cannot be used fails when the code
 location loads, with its file and line.
@@ -25,7 +25,6 @@ from pydantic import BaseModel
 from penstock_platform.components import declarations
 from penstock_platform.components.landing import build_books, build_bronze, build_silver
 from penstock_platform.components.plan import TopicPlan
-from penstock_platform.components.retention import build_retention
 from penstock_platform.components.topic_asset import build_topic_asset
 from penstock_platform.domain.contract import Contract, ContractError, load_contract
 from penstock_platform.domain.topics import TopicError, TopicSpec, parse_topic
@@ -86,8 +85,6 @@ class TopicComponent(dg.Component):
             if plan.contract is not None:
                 assets.append(build_silver(plan))
             assets.append(build_books(plan))
-            if plan.swept:
-                assets.append(build_retention(plan))
         return dg.Definitions(assets=assets)
 
 
