@@ -174,6 +174,36 @@ def test_books_supersede_one_another(store):
     assert store.books(REF, 0) == [first, second]
 
 
+def test_two_books_made_at_once_merge(store):
+    """The second finds the number taken, reads what is there and keeps it beside its own."""
+    window = store.get(REF, 0)
+    lost = Finding("missing", (OffsetRange(0, 1, 2),))
+    other = result(WindowState.PENDING, equation=Equation.PRODUCED_EQUALS_STORED)
+    calls = []
+
+    def make(earlier):
+        calls.append(earlier)
+        if len(calls) == 1:  # another process is quicker
+            store.merge_book(window, lambda e: book(window, other, earlier=e))
+        return book(window, result(WindowState.MISSING, lost), earlier=earlier)
+
+    made = store.merge_book(window, make)
+    assert [c is None for c in calls] == [True, False]
+    assert made == store.newest_book(REF, 0)
+    assert made.result(Equation.PRODUCED_EQUALS_STORED) == other
+    assert made.state is WindowState.MISSING
+    assert len(store.books(REF, 0)) == 2
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_the_newest_of_any_number_of_books_is_found(store, number):
+    window = store.get(REF, 0)
+    made = [book(window, result(WindowState.BALANCED), tiers={"x": n}) for n in range(number)]
+    for one in made:
+        store.add_book(one)
+    assert store.book_at_end(REF, 0) == (number, made[-1] if made else None)
+
+
 def test_a_person_accepts_findings_with_a_reason(store):
     window = store.get(REF, 0)
     with pytest.raises(ValueError, match="no finding to accept"):
@@ -185,6 +215,7 @@ def test_a_person_accepts_findings_with_a_reason(store):
     acceptance = store.accept(window, "me", "a test record", EPOCH)
     assert store.acceptances(REF, 0) == [acceptance]
     options = {"acceptances": [acceptance]}
+    produced = result(WindowState.BALANCED, equation=Equation.PRODUCED_EQUALS_STORED)
     fewer = Finding("missing", (OffsetRange(0, 2, 3),))
     more = Finding("missing", (OffsetRange(0, 1, 5),))
     other = Finding("duplicate", (OffsetRange(0, 1, 2),))
@@ -194,7 +225,7 @@ def test_a_person_accepts_findings_with_a_reason(store):
         (more, WindowState.MISSING),
         (other, WindowState.MISSING),
     ):
-        made = book(window, result(WindowState.MISSING, finding), **options)
+        made = book(window, result(WindowState.MISSING, finding), produced, **options)
         assert made.state is state
         assert (made.accepted is not None) == (state is WindowState.ACCEPTED)
 

@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from penstock_platform.domain.books import (
     FINDING_STATES,
     SEVERITY_ORDER,
+    Acceptance,
     Book,
     BookFormatError,
     Equation,
     EquationResult,
     Finding,
     WindowState,
+    applying,
     overall_state,
     state_of_findings,
+    state_on,
 )
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.testing.windows import make_window
@@ -28,8 +31,8 @@ LANDED, PRODUCED, PARSED = Equation
 S = WindowState
 
 
-def result(equation, state=S.BALANCED, *findings, **detail):
-    return EquationResult(equation, state, 10, 10, findings, detail)
+def result(equation, state=S.BALANCED, *findings, landing="", **detail):
+    return EquationResult(equation, state, 10, 10, findings, detail, landing)
 
 
 def book(*results, window=WINDOW, **options):
@@ -96,7 +99,7 @@ def test_a_book_is_read_back_whole():
     }
     assert [f.count for f in made.findings] == [2, 4]
     raw = json.loads(made.to_bytes())
-    for change in ({"v": 2}, {"state": "FINE"}, {"x": 1}, {"equations": 3}):
+    for change in ({"v": 1}, {"state": "FINE"}, {"x": 1}, {"equations": 3}, {"applies": ["four"]}):
         with pytest.raises(BookFormatError):
             Book.from_bytes(json.dumps({**raw, **change}).encode())
 
@@ -115,3 +118,95 @@ def test_what_was_not_judged_now_is_taken_over_from_the_book_before():
 def test_nothing_is_taken_over_from_another_windows_book():
     other = make_window({0: (0, 11)})
     assert book(result(PRODUCED), window=other, earlier=book(result(LANDED))).state is S.FROZEN
+
+
+ALL = applying(contract=True)
+
+
+@pytest.mark.parametrize(
+    "results,state",
+    [
+        ([result(LANDED)], S.LANDED),
+        ([result(LANDED), result(PARSED)], S.LANDED),
+        ([result(LANDED), result(PRODUCED)], S.PENDING),
+        ([result(LANDED), result(PRODUCED, S.UNAUDITED)], S.PENDING),
+        ([result(LANDED, S.MISSING), result(PRODUCED)], S.MISSING),
+        ([result(LANDED), result(PRODUCED), result(PARSED)], S.BALANCED),
+    ],
+)
+def test_a_topic_with_a_contract_is_not_balanced_before_it_is_parsed(results, state):
+    made = book(*results, applies=ALL)
+    assert made.state is state
+    assert ("never judged" in " ".join(made.unjudged)) == (len(results) < 3)
+
+
+@pytest.mark.parametrize("stale", Equation)
+@pytest.mark.parametrize("found", [S.BALANCED, S.UNAUDITED, S.PENDING, S.MISSING, S.CORRUPT])
+def test_a_result_about_an_older_landing_never_balances(stale, found):
+    results = [
+        result(e, found if e is stale else S.BALANCED, landing="old" if e is stale else "new")
+        for e in Equation
+    ]
+    made = book(*results, applies=ALL, landing="new")
+    assert made.state is (found if found in (S.MISSING, S.CORRUPT) else S.PENDING)
+    assert made.unjudged == (f"{stale} was judged on an older landing",)
+    assert made.judged(stale) is None
+    assert made.result(stale) is not None
+    again = book(result(stale, landing="new"), earlier=made)
+    assert again.state is S.BALANCED
+    assert not again.unjudged
+
+
+def test_a_new_landing_makes_what_was_found_before_it_stale():
+    before = book(*(result(e, landing="a") for e in Equation), applies=ALL, landing="a")
+    assert before.state is S.BALANCED
+    landed = book(result(LANDED, landing="b"), earlier=before, landing="b")
+    assert landed.state is S.PENDING
+    assert [landed.judged(e) is None for e in Equation] == [False, True, True]
+
+
+def test_a_late_result_about_an_older_landing_does_not_replace_one_about_the_newest():
+    newest = book(result(LANDED, S.MISSING, landing="b"), landing="b")
+    late = book(result(LANDED, landing="a"), result(PRODUCED, landing="a"), earlier=newest)
+    assert late.result(LANDED).state is S.MISSING
+    assert late.landing == "b"
+    assert late.state is S.MISSING
+
+
+def test_an_accepted_equation_does_not_hide_another_that_is_not_judged():
+    lost = Finding("missing", (OffsetRange(0, 1, 3),))
+    word = Acceptance("w", "ann", "known", "2026-11-20T00:05:00Z", (lost,))
+    made = book(result(LANDED, S.MISSING, lost), result(PRODUCED), applies=ALL, acceptances=[word])
+    assert made.state is S.PENDING
+    assert made.accepts(LANDED)
+    assert not made.accepts(PARSED)
+    whole = book(result(PARSED), earlier=made, acceptances=[word])
+    assert whole.state is S.ACCEPTED
+
+
+def test_an_unbalanced_result_without_findings_is_not_accepted():
+    word = Acceptance("w", "ann", "known", "2026-11-20T00:05:00Z", ())
+    made = book(result(LANDED, S.MISSING), result(PRODUCED), acceptances=[word])
+    assert made.state is S.MISSING
+    assert made.accepted is None
+
+
+def test_a_book_from_before_the_newest_landing_is_pending_at_the_best():
+    whole = book(result(LANDED), result(PRODUCED))
+    assert state_on(None, "") is S.FROZEN
+    assert state_on(whole, "") is S.BALANCED
+    assert state_on(whole, "newer") is S.PENDING
+    assert state_on(book(result(LANDED, S.MISSING)), "newer") is S.MISSING
+
+
+def test_proven_at_is_when_the_rows_in_the_lake_were_judged():
+    first = book(result(LANDED))
+    assert first.proven_at == first.made_at
+    later = Book.of(
+        WINDOW,
+        [result(PRODUCED)],
+        made_at="2026-11-20T00:09:00Z",
+        code_version="t",
+        earlier=first,
+    )
+    assert later.proven_at == first.made_at

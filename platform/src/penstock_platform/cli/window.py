@@ -9,7 +9,7 @@ import click
 
 from penstock_platform.cli.console import console, output_option, print_json, settings, table
 from penstock_platform.components.names import WINDOW_ID_TAG, WINDOW_TAG, landing_job
-from penstock_platform.domain.books import Book, WindowState
+from penstock_platform.domain.books import Book, WindowState, state_on
 from penstock_platform.domain.topics import bronze_table, table_part
 from penstock_platform.domain.windows import TopicRef, Window
 from penstock_platform.resources.books import Bookkeeper
@@ -54,6 +54,7 @@ def summary(penstock: Connections, window: Window) -> dict[str, Any]:
     """One window in a line: tiers, state, and whether the log still has it."""
     book = penstock.windows.newest_book(window.ref, window.sequence)
     tiers = book.tiers if book is not None else {}
+    state = state_on(book, Bookkeeper(penstock).landing(window))
     retired = penstock.windows.retired(window.ref, window.sequence)
     return {
         "topic": window.topic,
@@ -64,7 +65,9 @@ def summary(penstock: Connections, window: Window) -> dict[str, Any]:
         "landed": tiers.get("landed"),
         "parsed": tiers.get("parsed"),
         "quarantined": tiers.get("quarantined"),
-        "state": str(state_of(book)),
+        "state": str(state),
+        "unjudged": list(book.unjudged) if book is not None else [],
+        "proven_at": book.proven_at if book is not None else "",
         "retired": retired,
         "closed_at": window.closed_at,
     }

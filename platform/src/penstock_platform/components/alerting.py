@@ -24,7 +24,7 @@ from dagster._core.storage.asset_check_execution_record import (
 from dagster_shared.error import SerializableErrorInfo
 
 from penstock_platform.components.plan import TopicPlan
-from penstock_platform.domain.books import Equation, WindowState
+from penstock_platform.domain.books import Equation
 from penstock_platform.domain.incidents import (
     Incidents,
     Observation,
@@ -312,7 +312,7 @@ class Translator:
         result = book.result(equation) if book is not None else None
         if book is None or result is None:
             return None
-        if book.state is WindowState.ACCEPTED:
+        if book.accepts(equation):
             return Observation(f"{window.topic}/{window.window_id}/{equation}")
         return observe(
             self._cluster,

@@ -106,7 +106,7 @@ def judgement(
         key,
         severity="ERROR" if blocks(equation) else audit.severity,
         accept_unaudited=audit.accept_unaudited,
-        accepted=book.state is WindowState.ACCEPTED,
+        accepted=book.accepts(equation),
         metadata={
             "window": window.window,
             "window_id": window.window_id,
@@ -290,10 +290,10 @@ def book_metadata(book: Book) -> dict[str, Any]:
 def refuse_unproven(step: WindowAssetContext) -> None:
     """Silver's own gate: the books, not this run's luck, say whether the landing is proven."""
     book = step.books.newest(step.window)
-    result = book.result(Equation.STORED_EQUALS_LANDED) if book is not None else None
+    result = book.judged(Equation.STORED_EQUALS_LANDED) if book is not None else None
     if book is not None and result is not None:
         compacted = result.state is WindowState.UNPROVEN and step.plan.spec.compacted
-        if result.balanced or compacted or book.state is WindowState.ACCEPTED:
+        if result.balanced or compacted or book.accepts(Equation.STORED_EQUALS_LANDED):
             return
     state = result.state if result is not None else WindowState.FROZEN
     raise dg.Failure(

@@ -102,7 +102,7 @@ def reverify_topic(
             continue  # not landed yet: its own run is under way
         judged, snapshots = judge_again(books, plan, window, before)
         news = [result for result in judged if changed(before, result)]
-        book = books.archive(window, news, snapshots=snapshots) if news else before
+        book = books.archive(window, news, plan.spec, snapshots=snapshots) if news else before
         for result in judged:
             if result in news:
                 key = EQUATION_ASSETS[result.equation](plan)

@@ -272,7 +272,7 @@ def undecided_windows(
     sequence = first
     while (window := penstock.windows.get(ref, sequence)) is not None:
         books = penstock.windows.books(ref, sequence)
-        result = books[-1].result(Equation.PRODUCED_EQUALS_STORED) if books else None
+        result = books[-1].judged(Equation.PRODUCED_EQUALS_STORED) if books else None
         if result is None or result.state is WindowState.PENDING:
             undecided = sequence if undecided is None else undecided
             if books:

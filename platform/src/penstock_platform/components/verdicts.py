@@ -7,9 +7,12 @@ from penstock_platform.domain.books import Book, Equation
 
 
 def came_to_verdict(plan: TopicPlan, book: Book | None) -> bool:
-    """Whether a landing got as far as it can: a failed proof is a verdict too."""
-    landed = book.result(Equation.STORED_EQUALS_LANDED) if book is not None else None
+    """Whether a landing got as far as it can: a failed proof is a verdict too.
+
+    Only results about the newest landing count.
+    """
+    landed = book.judged(Equation.STORED_EQUALS_LANDED) if book is not None else None
     if book is None or landed is None:
         return False
-    parsed = book.result(Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED)
+    parsed = book.judged(Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED)
     return plan.contract is None or parsed is not None or not landed.balanced

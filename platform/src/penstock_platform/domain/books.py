@@ -1,7 +1,11 @@
 """The vocabulary of the books: equations, tiers, states, findings, and the book itself.
 
-A book is what was found out about one window at one moment. Format v1 is canonical JSON; a later
+A book is what was found out about one window at one moment. Format v2 is canonical JSON; a later
 book of the window supersedes an earlier one, and none is replaced.
+
+A window is BALANCED when every equation that applies was judged on the window's newest landing and
+nothing is left unjudged. A result about an older landing is stale: it never makes a window
+BALANCED, and what it found to be wrong stays until the equation is judged again.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ from typing import Any
 from penstock_platform.domain.ranges import OffsetRange, covers
 from penstock_platform.domain.windows import TopicRef, Window
 
-BOOK_VERSION = 1
+BOOK_VERSION = 2
+ACCEPTANCE_VERSION = 1
 
 
 class BookFormatError(ValueError):
@@ -64,17 +69,30 @@ class Equation(StrEnum):
     PARSED_PLUS_QUARANTINED_EQUALS_LANDED = "parsed_plus_quarantined_equals_landed"
 
 
+# What applies to every landed window; the third does where the topic has a contract.
+ALWAYS_APPLY = (Equation.STORED_EQUALS_LANDED, Equation.PRODUCED_EQUALS_STORED)
+
+
+def applying(*, contract: bool) -> tuple[Equation, ...]:
+    """The equations that a window of a topic with or without a contract has to fulfil."""
+    return tuple(Equation) if contract else ALWAYS_APPLY
+
+
 # Kinds of findings and the state each puts its equation in; None only informs.
 FINDING_STATES: dict[str, WindowState | None] = {
     "missing": WindowState.MISSING,  # expected, and not there
     "beyond_log_end": WindowState.MISSING,  # acknowledged, and past the end of the log
-    "retained_away": WindowState.MISSING,  # gone from the log before it was landed
+    "retained_away": WindowState.MISSING,  # deleted from the log before it was landed
+    "vanished": WindowState.MISSING,  # proven once, gone from the table, and the log has it no more
+    "unreadable": WindowState.MISSING,  # in a data file that cannot be read
     "log_truncated": WindowState.MISSING,  # frozen once, and the log has since become shorter
     "duplicate": WindowState.DUPLICATE,  # there more than once
     "outside": WindowState.DUPLICATE,  # there, and no part of the window
     "corrupt": WindowState.CORRUPT,  # there, with another digest than was acknowledged
+    "altered": WindowState.CORRUPT,  # there, with another content than the receipt's
     "hole": WindowState.UNPROVEN,  # not there, and compaction may be why
     "unlanded": WindowState.UNPROVEN,  # not in the lake, so not compared with the claims
+    "unjudged": WindowState.PENDING,  # could not be judged; the detail says why
     "pending": WindowState.PENDING,  # stored, and the producer's evidence is still due
     "unclaimed": WindowState.UNAUDITED,  # stored, and no evidence came within the grace
     "incarnation_silent": WindowState.UNAUDITED,  # the same; its producer died without a word
@@ -110,7 +128,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class EquationResult:
-    """Outcome of one equation for one window; ``expected`` and ``found`` count records."""
+    """Outcome of one equation for one window; ``expected`` and ``found`` count records.
+
+    ``landing`` is the attempt id of the bronze receipt that was the newest when the rows were
+    read; empty for a window that was proven without one (no records).
+    """
 
     equation: Equation
     state: WindowState
@@ -118,6 +140,7 @@ class EquationResult:
     found: int
     findings: tuple[Finding, ...] = ()
     detail: dict[str, int | float | str] = field(default_factory=dict)
+    landing: str = ""
 
     @property
     def balanced(self) -> bool:
@@ -136,7 +159,7 @@ class Acceptance:
     reason: str
     accepted_at: str
     findings: tuple[Finding, ...]
-    v: int = BOOK_VERSION
+    v: int = ACCEPTANCE_VERSION
 
     def covers(self, finding: Finding) -> bool:
         same = [f for f in self.findings if (f.kind, f.incarnation) == _identity(finding)]
@@ -159,7 +182,12 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """Book object v1: one reconciliation of one window.
+    """Book object v2: one reconciliation of one window.
+
+    ``applies`` names the equations that the window has to fulfil. ``landing`` is the attempt id of
+    the newest bronze receipt that was known; a result about another one is stale. ``proven_at`` is
+    when the rows in the lake were last read and judged. ``accepted`` names who accepted which
+    equations' findings (names joined by commas).
 
     ``tiers`` counts records per tier (produced, stored, landed, parsed, quarantined), as far as
     they were counted. ``snapshots`` names the table snapshots that were looked at. ``evidence``
@@ -177,6 +205,9 @@ class Book:
     tiers: dict[str, int]
     equations: tuple[EquationResult, ...]
     code_version: str
+    applies: tuple[Equation, ...] = ALWAYS_APPLY
+    landing: str = ""
+    proven_at: str = ""
     snapshots: dict[str, int] = field(default_factory=dict)
     evidence: dict[str, int | str] = field(default_factory=dict)
     accepted: dict[str, str] | None = None
@@ -190,6 +221,8 @@ class Book:
         *,
         made_at: str,
         code_version: str,
+        applies: Sequence[Equation] | None = None,
+        landing: str | None = None,
         tiers: Mapping[str, int] | None = None,
         snapshots: Mapping[str, int] | None = None,
         evidence: Mapping[str, int | str] | None = None,
@@ -198,13 +231,20 @@ class Book:
     ) -> Book:
         """The book of these results; equations not judged now are taken over from ``earlier``.
 
-        Only results about this very window object are taken over.
+        Only results about this very window object are taken over. A result of ``earlier`` about
+        the newest landing is kept against one about an older landing: that is how two books that
+        are made at once merge. ``applies`` and ``landing`` are those of ``earlier`` where they are
+        not given.
         """
-        results = {r.equation: r for r in equations}
         old = earlier if earlier is not None and earlier.window_sha256 == window.sha256 else None
-        merged = {**({r.equation: r for r in old.equations} if old else {}), **results}
-        state = overall_state(merged.values(), acceptances)
-        by = next((a for a in reversed(acceptances)), None)
+        newest = landing if landing is not None else (old.landing if old else "")
+        due = tuple(applies) if applies is not None else (old.applies if old else ALWAYS_APPLY)
+        kept = {r.equation: r for r in old.equations} if old else {}
+        results = {r.equation: r for r in equations if _supersedes(r, kept, newest)}
+        merged = {**kept, **results}
+        accepted = accepted_equations(merged.values(), acceptances)
+        by = acceptances[-1] if acceptances and accepted else None
+        looked = Equation.STORED_EQUALS_LANDED in results
         return cls(
             cluster_id=window.cluster_id,
             topic=window.topic,
@@ -213,14 +253,22 @@ class Book:
             window=window.window,
             window_sha256=window.sha256,
             made_at=made_at,
-            state=state,
+            state=overall_state(merged.values(), acceptances, applies=due, landing=newest),
             tiers={**(old.tiers if old else {}), **tiers_of(results.values()), **(tiers or {})},
             equations=tuple(merged[e] for e in Equation if e in merged),
             code_version=code_version,
+            applies=due,
+            landing=newest,
+            proven_at=made_at if looked else (old.proven_at if old else ""),
             snapshots={**(old.snapshots if old else {}), **(snapshots or {})},
             evidence={**(old.evidence if old else {}), **(evidence or {})},
-            accepted={"by": by.by, "reason": by.reason, "accepted_at": by.accepted_at}
-            if by and state is WindowState.ACCEPTED
+            accepted={
+                "by": by.by,
+                "reason": by.reason,
+                "accepted_at": by.accepted_at,
+                "equations": ",".join(e for e in Equation if e in accepted),
+            }
+            if by
             else None,
         )
 
@@ -233,7 +281,28 @@ class Book:
         return f"{self.topic_id}/{self.sequence}"
 
     def result(self, equation: Equation) -> EquationResult | None:
+        """What was last found, though it may be about an older landing (see ``judged``)."""
         return next((r for r in self.equations if r.equation is equation), None)
+
+    def judged(self, equation: Equation) -> EquationResult | None:
+        """The result about the newest landing; None where the equation waits to be judged."""
+        found = self.result(equation)
+        return found if found is not None and found.landing == self.landing else None
+
+    def accepts(self, equation: Equation) -> bool:
+        """Whether a person accepted all that this equation found."""
+        return self.accepted is not None and equation in self.accepted["equations"].split(",")
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """What keeps the window from being BALANCED though nothing is known to be wrong."""
+        said = []
+        for equation in self.applies:
+            if self.result(equation) is None:
+                said.append(f"{equation} was never judged")
+            elif self.judged(equation) is None:
+                said.append(f"{equation} was judged on an older landing")
+        return tuple(said)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -244,11 +313,12 @@ class Book:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Book:
-        """Read a book; raises BookFormatError for anything but a whole v1."""
+        """Read a book; raises BookFormatError for anything but a whole v2."""
         try:
             raw = json.loads(data)
             if raw["v"] != BOOK_VERSION:
-                raise BookFormatError(f"book version {raw['v']}: this code reads 1")
+                raise BookFormatError(f"book version {raw['v']}: this code reads {BOOK_VERSION}")
+            applies = tuple(Equation(name) for name in raw.pop("applies"))
             equations = tuple(
                 EquationResult(
                     equation=Equation(r.pop("equation")),
@@ -258,7 +328,8 @@ class Book:
                 )
                 for r in raw.pop("equations")
             )
-            return cls(state=WindowState(raw.pop("state")), equations=equations, **raw)
+            state = WindowState(raw.pop("state"))
+            return cls(state=state, equations=equations, applies=applies, **raw)
         except (KeyError, TypeError, ValueError) as error:
             raise BookFormatError(f"not a book: {error!r}") from error
 
@@ -276,21 +347,57 @@ def state_of_findings(findings: Iterable[Finding]) -> WindowState:
 
 
 def overall_state(
-    results: Iterable[EquationResult], acceptances: Sequence[Acceptance] = ()
+    results: Iterable[EquationResult],
+    acceptances: Sequence[Acceptance] = (),
+    *,
+    applies: Sequence[Equation] = ALWAYS_APPLY,
+    landing: str = "",
 ) -> WindowState:
-    """The window's state: FROZEN before its landing is proven, LANDED before producers are heard,
-    else the worst of its equations; ACCEPTED where a person accepted every finding that matters."""
+    """The window's state: FROZEN before its landing is judged, LANDED before producers' evidence
+    was ever read, else the worst of its equations.
+
+    An equation counts as ACCEPTED where a person accepted every finding of it that matters. One
+    that applies and was not judged on ``landing`` counts as PENDING, or as worse where its stale
+    result is worse.
+    """
     by_equation = {r.equation: r for r in results}
-    worst = min((r.state for r in by_equation.values()), key=SEVERITY_ORDER.index, default=None)
-    if worst is None or Equation.STORED_EQUALS_LANDED not in by_equation:
+    if Equation.STORED_EQUALS_LANDED not in by_equation:
         return WindowState.FROZEN
-    if worst is WindowState.BALANCED:
-        heard = Equation.PRODUCED_EQUALS_STORED in by_equation
-        return WindowState.BALANCED if heard else WindowState.LANDED
-    matters = [f for r in by_equation.values() for f in r.findings if f.state is not None]
-    if matters and all(any(a.covers(f) for a in acceptances) for f in matters):
-        return WindowState.ACCEPTED
-    return worst
+    accepted = accepted_equations(by_equation.values(), acceptances)
+    states = []
+    for equation in dict.fromkeys((*by_equation, *applies)):
+        result = by_equation.get(equation)
+        if result is None:
+            under_way = Equation.PRODUCED_EQUALS_STORED not in by_equation
+            states.append(WindowState.LANDED if under_way else WindowState.PENDING)
+            continue
+        states.append(WindowState.ACCEPTED if equation in accepted else result.state)
+        if result.landing != landing and equation in applies:
+            states.append(WindowState.PENDING)
+    return min(states, key=SEVERITY_ORDER.index)
+
+
+def state_on(book: Book | None, landing: str) -> WindowState:
+    """A window's state by its newest book, given the attempt id of its newest landing now.
+
+    FROZEN without a book. A book about an older landing says PENDING at the best.
+    """
+    if book is None:
+        return WindowState.FROZEN
+    states = [book.state] if book.landing == landing else [book.state, WindowState.PENDING]
+    return min(states, key=SEVERITY_ORDER.index)
+
+
+def accepted_equations(
+    results: Iterable[EquationResult], acceptances: Sequence[Acceptance]
+) -> frozenset[Equation]:
+    """The equations that do not balance, and whose every finding that matters is accepted."""
+    accepted = set()
+    for result in results:
+        matters = [f for f in result.findings if f.state is not None]
+        if matters and all(any(a.covers(f) for a in acceptances) for f in matters):
+            accepted.add(result.equation)
+    return frozenset(accepted)
 
 
 def tiers_of(results: Iterable[EquationResult]) -> dict[str, int]:
@@ -308,6 +415,13 @@ def tiers_of(results: Iterable[EquationResult]) -> dict[str, int]:
                 if tier in result.detail
             }
     return tiers
+
+
+def _supersedes(
+    result: EquationResult, kept: Mapping[Equation, EquationResult], newest: str
+) -> bool:
+    known = kept.get(result.equation)
+    return known is None or result.landing == newest or known.landing != newest
 
 
 def _identity(finding: Finding) -> tuple[str, str | None]:

@@ -32,8 +32,17 @@ from penstock_platform.domain.windows import Window
 
 RANGES_IN_ALERT_MAX = 100
 INCIDENTS_VERSION = 1
+# Findings whose records an alert lists as missing.
+MISSING_KINDS = (
+    *("missing", "unreadable", "vanished", "beyond_log_end"),
+    *("retained_away", "log_truncated", "hole"),
+)
 _LACK = {"missing": "missing", "beyond_log_end": "lost at the log's end"} | {
     "retained_away": "deleted before they were landed",
+    "vanished": "vanished from the table after they were proven; the log no longer has them",
+    "unreadable": "in data files that cannot be read",
+    "altered": "changed in the table after they were proven",
+    "unjudged": "not judged",
     "log_truncated": "lost by the log",
     "duplicate": "duplicated",
     "outside": "landed in the wrong window",
@@ -321,9 +330,9 @@ def _details(
         "window_id": window.window_id,
         "expected": result.expected,
         "found": result.found,
-        "missing": spans("missing", "beyond_log_end", "retained_away", "log_truncated", "hole"),
+        "missing": spans(*MISSING_KINDS),
         "duplicates": spans("duplicate", "outside"),
-        "corrupt": spans("corrupt"),
+        "corrupt": spans("corrupt", "altered"),
         "unaudited": spans("unclaimed", "incarnation_silent", "unstamped"),
         "incarnations": sorted({f.incarnation for f in findings if f.incarnation}),
         "owner": ", ".join(owners),

@@ -8,11 +8,18 @@ Run again at any time: a proof only reads, and its book supersedes the one befor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 
-from penstock_platform.domain.books import Book, Equation, EquationResult, WindowState
+from penstock_platform.domain.books import (
+    Book,
+    Equation,
+    EquationResult,
+    WindowState,
+    applying,
+)
 from penstock_platform.domain.claims import StoredRecords
 from penstock_platform.domain.clock import to_iso
 from penstock_platform.domain.ranges import OffsetRange, intersect
@@ -41,40 +48,51 @@ class Bookkeeper:
     def newest(self, window: Window) -> Book | None:
         return self._penstock.windows.newest_book(window.ref, window.sequence)
 
+    def landing(self, window: Window) -> str:
+        """The attempt id of the window's newest bronze receipt; empty without one."""
+        receipts = self._penstock.windows.receipts(
+            window.ref, bronze_table(window.topic), window.sequence
+        )
+        return receipts[-1].attempt_id if receipts else ""
+
     def judge_landed(self, window: Window, spec: TopicSpec) -> tuple[EquationResult, int | None]:
         """Equation 1 against bronze's current snapshot, and that snapshot's id.
 
         Only where it does not come out is the log asked which of the holes are legal.
         """
         table = bronze_table(spec.name)
+        landing = self.landing(window)  # before the rows: what is landed later makes this stale
         snapshot = self._penstock.lake.current_snapshot(table)
         snapshot_id = snapshot.snapshot_id if snapshot is not None else None
         landed = self._penstock.lake.offsets(table, window.window_id, snapshot_id)
         result = stored_equals_landed(window, landed)
         if not result.balanced:
             result = stored_equals_landed(window, landed, self._log_view(spec, result))
-        return result, snapshot_id
+        return replace(result, landing=landing), snapshot_id
 
     def judge_parsed(self, window: Window, spec: TopicSpec) -> EquationResult:
         """Equation 3 against the current snapshots of bronze, silver and quarantine."""
         lake = self._penstock.lake
-        return parsed_plus_quarantined_equals_landed(
+        landing = self.landing(window)
+        result = parsed_plus_quarantined_equals_landed(
             lake.offsets(bronze_table(spec.name), window.window_id),
             lake.offsets(silver_table(spec.name), window.window_id),
             lake.offsets(quarantine_table(spec.name), window.window_id),
         )
+        return replace(result, landing=landing)
 
     def prove_landed(self, window: Window, spec: TopicSpec) -> Book:
         result, snapshot_id = self.judge_landed(window, spec)
         snapshots = {bronze_table(spec.name): snapshot_id} if snapshot_id is not None else {}
-        return self.archive(window, [result], snapshots=snapshots)
+        return self.archive(window, [result], spec, snapshots=snapshots)
 
     def prove_parsed(self, window: Window, spec: TopicSpec) -> Book:
-        return self.archive(window, [self.judge_parsed(window, spec)])
+        return self.archive(window, [self.judge_parsed(window, spec)], spec)
 
     def prove_produced(self, window: Window, spec: TopicSpec) -> Book:
         """Equation 2: what producers say against what is stored, which bronze holds (equation 1
         names what it does not)."""
+        landing = self.landing(window)
         landed = self.newest(window)
         first = landed.result(Equation.STORED_EQUALS_LANDED) if landed is not None else None
         findings = first.findings if first is not None else ()
@@ -86,30 +104,40 @@ class Bookkeeper:
             self._penstock.lake.values,
         )
         result, evidence = reader.judge(window, spec, self._stored, unlanded)
-        return self.archive(window, [result], evidence=evidence)
+        return self.archive(window, [replace(result, landing=landing)], spec, evidence=evidence)
 
     def archive(
         self,
         window: Window,
-        results: Sequence[EquationResult],
+        results: Iterable[EquationResult],
+        spec: TopicSpec | None = None,
         *,
         snapshots: dict[str, int] | None = None,
         evidence: dict[str, int | str] | None = None,
     ) -> Book:
-        """Write the book of these results; equations not judged now are taken over."""
+        """Write the book of these results; equations not judged now are taken over.
+
+        Books that two processes make at once merge: whichever comes second takes over what the
+        first found. Without ``spec`` the equations that apply are those of the book before.
+        """
         store = self._penstock.windows
-        book = Book.of(
-            window,
-            results,
-            made_at=to_iso(self._penstock.clock.now()),
-            code_version=CODE_VERSION,
-            snapshots=snapshots,
-            evidence=evidence,
-            acceptances=store.acceptances(window.ref, window.sequence),
-            earlier=self.newest(window),
-        )
-        store.add_book(book)
-        return book
+        judged = list(results)
+
+        def make(earlier: Book | None) -> Book:
+            return Book.of(
+                window,
+                judged,
+                made_at=to_iso(self._penstock.clock.now()),
+                code_version=CODE_VERSION,
+                applies=applying(contract=spec.contract is not None) if spec else None,
+                landing=self.landing(window),
+                snapshots=snapshots,
+                evidence=evidence,
+                acceptances=store.acceptances(window.ref, window.sequence),
+                earlier=earlier,
+            )
+
+        return store.merge_book(window, make)
 
     def _stored(
         self, windows: Sequence[Window], wanted: Sequence[OffsetRange]
@@ -146,7 +174,11 @@ def result_of(book: Book, equation: Equation) -> EquationResult:
 def changed(before: Book | None, result: EquationResult) -> bool:
     """Whether this result says anything that the newest book does not."""
     known = before.result(result.equation) if before is not None else None
-    return known is None or (known.state, known.findings) != (result.state, result.findings)
+    return known is None or (known.state, known.findings, known.landing) != (
+        result.state,
+        result.findings,
+        result.landing,
+    )
 
 
 def settled(book: Book | None) -> bool:

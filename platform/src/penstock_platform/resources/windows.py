@@ -24,6 +24,8 @@ from penstock_platform.domain.windows import ChainError, TopicRef, Window, check
 from penstock_platform.resources.archive import Archive
 
 WINDOWS_CACHED = 4096
+# A landing makes a book for each equation: where the search for the newest begins.
+BOOKS_EXPECTED = 3
 
 
 class NewIncarnationError(ChainError):
@@ -183,9 +185,35 @@ class WindowStore:
         """Write a book under its window's next number, and return that."""
         return self._append(lambda n: keys.book_key(book.ref, book.sequence, n), book.to_bytes())
 
+    def merge_book(self, window: Window, make: Callable[[Book | None], Book]) -> Book:
+        """Write the book that ``make`` makes of the newest one, under the window's next number.
+
+        Another process that takes the number first is not overwritten and not ignored: ``make`` is
+        called again with what that one wrote, so that two books made at once merge.
+        """
+        number, newest = self.book_at_end(window.ref, window.sequence)
+        while True:
+            book = make(newest)
+            key = keys.book_key(window.ref, window.sequence, number)
+            if self._create(key, book.to_bytes()):
+                return book
+            newest = Book.from_bytes(self._sure(key))
+            number += 1
+
+    def book_at_end(self, ref: TopicRef, sequence: int) -> tuple[int, Book | None]:
+        """The next free number of a window's books, and the newest book."""
+        read: dict[int, bytes | None] = {}
+
+        def taken(number: int) -> bool:
+            read[number] = self._get(keys.book_key(ref, sequence, number))
+            return read[number] is not None
+
+        number = _first_free(taken, BOOKS_EXPECTED - 1)
+        data = read.get(number - 1)
+        return number, Book.from_bytes(data) if data is not None else None
+
     def newest_book(self, ref: TopicRef, sequence: int) -> Book | None:
-        data = self._last(lambda n: keys.book_key(ref, sequence, n))
-        return Book.from_bytes(data) if data is not None else None
+        return self.book_at_end(ref, sequence)[1]
 
     def books(self, ref: TopicRef, sequence: int) -> list[Book]:
         """All books of a window, oldest first."""
