@@ -77,10 +77,13 @@ class DagsterSettings(_Section):
 
 
 class AlertSettings(_Section):
-    """Where alerts go. ``urls`` are Apprise addresses."""
+    """Where alerts go. All but ``file`` and ``pagerduty_url`` hold secrets."""
 
-    urls: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()  # Apprise addresses
     webhook: str = ""
+    pagerduty_routing_key: str = ""  # of an Events API v2 integration
+    pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
+    heartbeat_url: str = ""  # a dead-man service, asked (GET) while all is well
     file: str = ""  # one JSON document a line; empty: <home>/alerts.jsonl
 
 

@@ -147,3 +147,13 @@ def test_topics_that_would_share_a_table_are_refused():
 @pytest.mark.parametrize("text", ["250ms", "90s", "15m", "36h", "7d"])
 def test_durations_are_read_back(text):
     assert format_duration(parse_duration(text)) == text
+
+
+def test_a_share_of_the_quarantine_needs_a_contract_and_is_a_share():
+    spec = load_topic(WHOLE + "quarantine: {max_share: 0.05}\n", "orders.yaml")
+    assert spec.quarantine.max_share == 0.05
+    assert load_topic(WHOLE).quarantine.max_share is None
+    with pytest.raises(TopicError, match=r"orders.yaml:11: quarantine.max_share: .*1"):
+        load_topic(WHOLE + "quarantine: {max_share: 5}\n", "orders.yaml")
+    with pytest.raises(TopicError, match="quarantine needs schema"):
+        load_topic("metadata: {name: a}\nland: {}\nquarantine: {max_share: 0.05}\n")

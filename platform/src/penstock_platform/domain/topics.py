@@ -11,6 +11,7 @@ One YAML document a topic::
     deletion_policy: retain                # retain | delete
     land: {window: hourly, max_records: 5000000}
     audit: {grace: 15m, severity: ERROR, accept_unaudited: false}
+    quarantine: {max_share: 0.05}          # above this share of a window there is an alert
     freshness: {fail_after: 2h, warn_after: 90m}
 
 Only ``metadata.name`` is required. Errors name the file, the line, the key, what was found and
@@ -158,6 +159,13 @@ class AuditSpec(_Part):
     accept_unaudited: bool = False
 
 
+class QuarantineSpec(_Part):
+    """``max_share``: the share of a window's records (0 to 1) that may fail the contract before
+    that is an incident; null for any."""
+
+    max_share: float | None = Field(default=None, ge=0, le=1)
+
+
 class FreshnessSpec(_Part):
     fail_after: Duration
     warn_after: Duration | None = None
@@ -181,6 +189,7 @@ class TopicSpec(_Part):
     deletion_policy: Literal["retain", "delete"] = "retain"
     land: LandSpec | None = None
     audit: AuditSpec = AuditSpec()
+    quarantine: QuarantineSpec = QuarantineSpec()
     freshness: FreshnessSpec | None = None
 
     @field_validator("owners")
@@ -196,6 +205,11 @@ class TopicSpec(_Part):
         if self.contract is not None and self.land is None:
             raise ValueError(
                 "schema needs land: silver is parsed from the landed table; add land: {}"
+            )
+        if self.quarantine.max_share is not None and self.contract is None:
+            raise ValueError(
+                "quarantine needs schema: without a contract no record is refused; add "
+                "schema: {file: …}"
             )
         return self
 
