@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from penstock_platform.cli import main as cli_main
+from penstock_platform.cli.errors import CommandError
 from penstock_platform.cli.init import create, package_name, render
-from penstock_platform.services.errors import ServiceError
 from penstock_platform.settings import Settings
 
 
@@ -72,7 +72,7 @@ def test_what_is_commented_out_is_a_setting(tmp_path: Path) -> None:
 
 def test_what_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("mine")
-    with pytest.raises(ServiceError, match=r"README\.md"):
+    with pytest.raises(CommandError, match=r"README\.md"):
         create(tmp_path, "shop", "shop_pipelines")
     assert (tmp_path / "README.md").read_text() == "mine"
     assert [p.name for p in tmp_path.iterdir()] == ["README.md"]

@@ -1,4 +1,14 @@
-"""What commands share: the settings of this call, the console, and how tables look."""
+"""What commands share: the settings of this call, the console, and how tables look.
+
+How a command is made, so that all of them behave alike:
+
+* It takes ``@output_option``. With ``-o json`` standard output holds one JSON document and nothing
+  else, also when the command fails; progress goes to ``progress_console(output)``.
+* It raises ``CommandError(what, where=…, fix=…)`` (or any error of this project's layers, whose
+  sentence says the same) and never prints an error itself.
+* It ends with 0, or by ``ctx.exit(code)`` with a code of ``penstock_platform.cli.errors``;
+  ``NotBalancedError`` ends with 3.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +20,19 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from penstock_platform.cli.errors import CommandError, NotBalancedError
 from penstock_platform.settings import Settings
+
+__all__ = [
+    "CommandError",
+    "NotBalancedError",
+    "console",
+    "output_option",
+    "print_json",
+    "progress_console",
+    "settings",
+    "table",
+]
 
 WIDTH_WITHOUT_TERMINAL = 220
 
@@ -20,7 +42,7 @@ output_option = click.option(
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="For people or for programs.",
+    help="For people, or one JSON document for programs (errors too).",
 )
 
 
@@ -34,6 +56,13 @@ def console() -> Console:
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, soft_wrap=True, width=WIDTH_WITHOUT_TERMINAL)
+
+
+def progress_console(output: str) -> Console:
+    """Where progress goes: standard output, or standard error where that holds JSON."""
+    if output != "json":
+        return console()
+    return Console(highlight=False, soft_wrap=True, width=WIDTH_WITHOUT_TERMINAL, stderr=True)
 
 
 def print_json(document: object) -> None:

@@ -17,7 +17,7 @@ from string import Template
 
 import click
 
-from penstock_platform.services.errors import ServiceError
+from penstock_platform.cli.console import CommandError, output_option, print_json
 
 SUFFIX = ".tmpl"
 PACKAGE_FOLDER = "package"
@@ -26,7 +26,8 @@ PACKAGE_FOLDER = "package"
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--package", help="Name of its Python package; by the directory's name if not given.")
-def command(directory: Path, package: str | None) -> None:
+@output_option
+def command(directory: Path, package: str | None, output: str) -> None:
     """Make a project of your own in DIRECTORY: a topic, its contract, a mart, a test.
 
     Nothing that is there already is touched: a directory with any of these files is refused.
@@ -38,6 +39,11 @@ def command(directory: Path, package: str | None) -> None:
             f"{package!r} cannot name a Python package", param_hint="--package"
         )
     made = create(directory, name, package)
+    if output == "json":
+        print_json(
+            {"directory": directory, "package": package, "files": [str(path) for path in made]}
+        )
+        return
     for path in made:
         click.echo(f"  {path}")
     where = "" if directory.absolute() == Path.cwd() else f"cd {directory} && "
@@ -57,9 +63,9 @@ def create(directory: Path, name: str, package: str) -> list[Path]:
     files = dict(render(name, package))
     there = sorted(str(path) for path in files if (directory / path).exists())
     if there:
-        raise ServiceError(
-            f"{directory} holds {', '.join(there[:3])} already and is left as it is; "
-            "name another directory"
+        raise CommandError(
+            f"{directory} holds {', '.join(there[:3])} already and is left as it is",
+            fix="name another directory",
         )
     for path, text in files.items():
         target = directory / path

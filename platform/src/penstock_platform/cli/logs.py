@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
 
 import click
 
-from penstock_platform.cli.console import settings
+from penstock_platform.cli.console import CommandError, output_option, settings
 from penstock_platform.services import layout
 from penstock_platform.services.catalogue import outline
-from penstock_platform.services.errors import ServiceError
 
 POLL_SECONDS = 0.25
 CHUNK = 65_536
@@ -21,8 +21,12 @@ CHUNK = 65_536
 @click.argument("service", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows, until Ctrl-C.")
 @click.option("-n", "--lines", default=40, show_default=True, help="How many lines from the end.")
-def command(service: str | None, follow: bool, lines: int) -> None:
-    """Show the end of the log of SERVICE, or of every service."""
+@output_option
+def command(service: str | None, follow: bool, lines: int, output: str) -> None:
+    """Show the end of the log of SERVICE, or of every service.
+
+    With -o json each line is a document of its own: {"service": …, "line": …}.
+    """
     here = settings()
     known = [*(s.name for s in outline(here)), "supervisord"]
     if service is not None and service not in known:
@@ -30,25 +34,25 @@ def command(service: str | None, follow: bool, lines: int) -> None:
     files = {name: layout.log_file(here, name) for name in ([service] if service else known)}
     present = {name: file for name, file in files.items() if file.is_file()}
     if not present:
-        raise ServiceError(f"There is no log under {here.home / 'logs'} yet; run: penstock up")
-    titled = len(present) > 1
-    ends = {name: _show_end(name, file, lines, titled) for name, file in present.items()}
+        raise CommandError(f"there is no log under {here.home / 'logs'} yet", fix="penstock up")
+    form = output if output == "json" else "titled" if len(present) > 1 else "plain"
+    ends = {name: _show_end(name, file, lines, form) for name, file in present.items()}
     if follow:
-        _follow(present, ends, titled)
+        _follow(present, ends, form)
 
 
-def _show_end(name: str, file: Path, lines: int, titled: bool) -> int:
+def _show_end(name: str, file: Path, lines: int, form: str) -> int:
     """Print the last lines; returns the position after them."""
     size = file.stat().st_size
     with file.open("rb") as data:
         data.seek(max(0, size - CHUNK * 4))
         text = data.read(size).decode(errors="replace")
         end = data.tell()
-    _print(name, text.splitlines()[-lines:], titled)
+    _print(name, text.splitlines()[-lines:] if lines > 0 else [], form)
     return end
 
 
-def _follow(files: dict[str, Path], ends: dict[str, int], titled: bool) -> None:
+def _follow(files: dict[str, Path], ends: dict[str, int], form: str) -> None:
     while True:
         for name, file in files.items():
             size = file.stat().st_size
@@ -61,11 +65,14 @@ def _follow(files: dict[str, Path], ends: dict[str, int], titled: bool) -> None:
                 # Whole lines only; the rest comes with the next round.
                 whole = text[: text.rfind(b"\n") + 1]
                 ends[name] += len(whole)
-                _print(name, whole.decode(errors="replace").splitlines(), titled)
+                _print(name, whole.decode(errors="replace").splitlines(), form)
         sys.stdout.flush()
         time.sleep(POLL_SECONDS)
 
 
-def _print(name: str, lines: list[str], titled: bool) -> None:
+def _print(name: str, lines: list[str], form: str) -> None:
     for line in lines:
-        click.echo(f"{name:<12} {line}" if titled else line)
+        if form == "json":
+            click.echo(json.dumps({"service": name, "line": line}))
+        else:
+            click.echo(f"{name:<12} {line}" if form == "titled" else line)

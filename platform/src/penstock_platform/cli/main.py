@@ -3,21 +3,26 @@
 Commands are looked up in one table and loaded when they are called, so ``penstock --help`` is
 there in a tenth of a second. A command is the attribute ``command`` of its module.
 
-Exit codes: 0 all is well, 1 an error, 2 wrong usage, 3 the books do not balance.
-An error is one sentence: what, where, how to mend. ``--debug`` shows the trace as well.
+Exit codes and errors: ``penstock_platform.cli.errors``.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
+import signal
 import sys
-import traceback
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-ERROR, USAGE, NOT_BALANCED, INTERRUPTED = 1, 2, 3, 130
+from penstock_platform.cli.errors import (
+    EXIT_CODES,
+    OK,
+    Terminated,
+    end,
+    wants_json,
+    wants_trace,
+)
 
 # command → (module under penstock_platform.cli, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -53,7 +58,10 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
 @click.option("--debug", is_flag=True, help="Show the trace of an error.")
 @click.version_option(package_name="penstock-platform", prog_name="penstock")
 @click.pass_context
@@ -65,50 +73,18 @@ def cli(ctx: click.Context, debug: bool) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(run(arguments))
 
 
-def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way to end, one line
+def run(arguments: list[str]) -> int:
     """Run one command; returns the exit code, and lets no exception pass."""
-    debug = "--debug" in arguments or bool(os.environ.get("PENSTOCK_DEBUG"))
     try:
         result: Any = cli.main(args=arguments, prog_name="penstock", standalone_mode=False)
-    except click.UsageError as error:
-        error.show()
-        return USAGE
-    except click.ClickException as error:
-        error.show()
-        return ERROR
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return INTERRUPTED
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ERROR
-    except Exception as error:  # noqa: BLE001 - the one place where errors become a sentence
-        if debug:
-            traceback.print_exc()
-        click.echo(sentence(error), err=True)
-        return ERROR
-    return result if isinstance(result, int) else 0
+    except BaseException as error:  # noqa: BLE001 - the one place where errors become a sentence
+        return end(error, as_json=wants_json(arguments), debug=wants_trace(arguments))
+    return result if isinstance(result, int) else OK
 
 
-def sentence(error: Exception) -> str:
-    """What to tell a person. Errors of ours are sentences; others say where they came from."""
-    text = " ".join(str(error).split(" ")).strip()
-    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    if type(error).__module__.startswith("penstock_"):
-        return f"Error: {text}{notes}"
-    if type(error).__name__ == "KafkaException" and error.args:
-        reason = error.args[0].str() if hasattr(error.args[0], "str") else text
-        return f"Error: Kafka says: {reason}{notes}; does it serve? penstock status"
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if "penstock_" in f.filename] or list(frames)
-    place = f" (at {ours[-1].filename}:{ours[-1].lineno})" if ours else ""
-    lines = text.splitlines() or ["no message"]
-    return (
-        f"Error: {type(error).__name__}: {lines[0]}{place}; "
-        "the trace: penstock --debug, or PENSTOCK_DEBUG=1"
-    )
+def _terminate(_signal: int, _frame: object) -> NoReturn:
+    raise Terminated

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from penstock_client.produce import produce_file
 from penstock_client.rows import FORMATS
-from penstock_platform.cli.console import settings
-from penstock_platform.services.errors import ServiceError
+from penstock_platform.cli.console import CommandError, output_option, print_json, settings
 
 
 @click.command()
@@ -24,6 +24,7 @@ from penstock_platform.services.errors import ServiceError
 @click.option("--as-text", is_flag=True, help="Leave CSV fields text.")
 @click.option("--skip-bad-lines", is_flag=True, help="Report them, and go on.")
 @click.option("--bootstrap-server", help="Another cluster than that of this directory.")
+@output_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -36,11 +37,14 @@ def command(
     as_text: bool,
     skip_bad_lines: bool,
     bootstrap_server: str | None,
+    output: str,
 ) -> None:
     """Send the rows of a file to a topic, each stamped, so that the books can account for it."""
     here = settings()
     if file != "-" and not Path(file).is_file():
-        raise ServiceError(f"There is no file {file}; give a .csv or .jsonl file, or - for stdin")
+        raise CommandError(
+            f"there is no file {file}", fix="give a .csv or .jsonl file, or - for standard input"
+        )
     config = {
         **here.kafka.properties,
         "bootstrap.servers": bootstrap_server or here.bootstrap_servers,
@@ -57,8 +61,11 @@ def command(
     )
     for problem in report.errors:
         click.echo(problem, err=True)
-    click.echo(str(report))
-    if report.ok:
+    if output == "json":
+        print_json(asdict(report))
+    else:
+        click.echo(str(report))
+    if report.ok and output != "json":
         click.echo(f"watch it: penstock window list {topic} · penstock audit {topic}", err=True)
     sys.stdout.flush()
     ctx.exit(0 if report.ok else 1)

@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from penstock_platform.cli.console import console, output_option, print_json, settings, table
+from penstock_platform.cli.console import (
+    CommandError,
+    console,
+    output_option,
+    print_json,
+    settings,
+    table,
+)
 from penstock_platform.domain.topics import TopicError, TopicSpec, consumer_group, parse_topic
 from penstock_platform.domain.windows import TopicRef
 from penstock_platform.resources.connections import Connections
@@ -108,9 +115,9 @@ def details(penstock: Connections, topic: str) -> dict[str, Any]:
         found = penstock.kafka.describe(topic)
     except UnknownTopicError as error:
         if declared and topic in declared:
-            raise click.ClickException(
-                f"topic {topic} is declared and not there yet; topic_sensor creates it, or "
-                "materialise its asset"
+            raise CommandError(
+                f"topic {topic} is declared and not there yet",
+                fix="topic_sensor creates it, or materialise its asset",
             ) from error
         raise
     spec = (declared or {}).get(topic)

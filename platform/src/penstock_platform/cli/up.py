@@ -8,7 +8,12 @@ import click
 from rich.console import Console
 from rich.status import Status
 
-from penstock_platform.cli.console import console, settings
+from penstock_platform.cli.console import (
+    output_option,
+    print_json,
+    progress_console,
+    settings,
+)
 from penstock_platform.services.catalogue import Service, externals
 from penstock_platform.services.errors import ServiceError
 from penstock_platform.services.stack import Progress, up
@@ -58,7 +63,8 @@ class Show:
     show_default=True,
     help="One broker and everything else on this machine.",
 )
-def command(profile: str) -> None:
+@output_option
+def command(profile: str, output: str) -> None:
     """Start the services of this directory and wait until each serves.
 
     What runs already stays; changed settings are taken over, and the code location is loaded
@@ -66,7 +72,7 @@ def command(profile: str) -> None:
     are asked whether they serve, and not started.
     """
     here = settings()
-    out = console()
+    out = progress_console(output)
     started = time.monotonic()
     out.print(f"penstock up: state in {here.home}")
     with Show(out) as show:
@@ -76,15 +82,25 @@ def command(profile: str) -> None:
             if Supervisor(here).pid() is not None:
                 out.print("what runs goes on: penstock status, penstock up again, penstock down")
             raise
-    out.print(f"everything serves after {time.monotonic() - started:.1f} s")
+    seconds = round(time.monotonic() - started, 1)
+    if output == "json":
+        endpoints = {name: endpoint for name, _, endpoint in endpoints_of(here, found)}
+        print_json({"home": here.home, "seconds": seconds, "endpoints": endpoints})
+        return
+    out.print(f"everything serves after {seconds} s")
     print_endpoints(out, here, found)
+
+
+def endpoints_of(here: Settings, found: list[Service]) -> list[tuple[str, str, str]]:
+    """(name, title, address) of every service, the user's own first."""
+    return [
+        *((e.name, e.title, e.endpoint) for e in externals(here)),
+        *((s.name, s.title, s.endpoint) for s in found if s.endpoint),
+    ]
 
 
 def print_endpoints(out: Console, here: Settings, found: list[Service]) -> None:
     """Where to go from here."""
-    for name, title, endpoint in [
-        *((e.name, e.title, e.endpoint) for e in externals(here)),
-        *((s.name, s.title, s.endpoint) for s in found if s.endpoint),
-    ]:
+    for name, title, endpoint in endpoints_of(here, found):
         out.print(f"  {title:<20} {endpoint}  [dim]({name})[/]")
     out.print("next: penstock status · penstock logs SERVICE -f · penstock down")

@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from penstock_platform.cli.console import console, output_option, print_json, settings, table
+from penstock_platform.cli.console import (
+    CommandError,
+    console,
+    output_option,
+    print_json,
+    settings,
+    table,
+)
 from penstock_platform.components.names import WINDOW_ID_TAG, WINDOW_TAG, landing_job
 from penstock_platform.domain.books import Book, WindowState, state_on
 from penstock_platform.domain.topics import bronze_table, table_part
@@ -121,12 +128,12 @@ def show(topic: str, window: str, output: str) -> None:
 
 
 def find(penstock: Connections, ref: TopicRef, key: str) -> Window:
-    """The window of a key. Raises ClickException naming the nearest that there are."""
+    """The window of a key. Raises CommandError naming the nearest that there are."""
     window = penstock.windows.find(ref, key)
     if window is not None:
         return window
     recent = ", ".join(w.window for w in penstock.windows.recent(ref, 3)) or "none"
-    raise click.ClickException(f"{ref.topic} has no window {key}; its newest are: {recent}")
+    raise CommandError(f"{ref.topic} has no window {key}", fix=f"its newest are: {recent}")
 
 
 def details(penstock: Connections, window: Window) -> dict[str, Any]:
@@ -279,7 +286,8 @@ def rerun(ctx: click.Context, topic: str, window: str, timeout: float) -> None:
 @click.argument("window")
 @click.option("--reason", required=True, help="Why this is known and lived with.")
 @click.option("--by", default=None, help="Who says so; your user name by default.")
-def accept(topic: str, window: str, reason: str, by: str | None) -> None:
+@output_option
+def accept(topic: str, window: str, reason: str, by: str | None, output: str) -> None:
     """Accept what WINDOW's newest book found: recorded, and retention may pass it.
 
     It covers what was found until now and nothing that is found later.
@@ -291,9 +299,22 @@ def accept(topic: str, window: str, reason: str, by: str | None) -> None:
             found, by or getpass.getuser(), reason, penstock.clock.now()
         )
     except ValueError as error:
-        raise click.ClickException(str(error)) from error
+        raise CommandError(str(error)) from error
     book = Bookkeeper(penstock).archive(found, [])
     records = sum(f.count for f in acceptance.findings)
+    if output == "json":
+        print_json(
+            {
+                "topic": topic,
+                "window": found.window,
+                "state": str(book.state),
+                "records": records,
+                "findings": len(acceptance.findings),
+                "by": acceptance.by,
+                "reason": acceptance.reason,
+            }
+        )
+        return
     console().print(
         f"{topic} {found.window}: {book.state}; {records:,} records in "
         f"{len(acceptance.findings)} findings accepted by {acceptance.by}"
@@ -302,7 +323,8 @@ def accept(topic: str, window: str, reason: str, by: str | None) -> None:
 
 @command.command()
 @click.argument("topic")
-def begin(topic: str) -> None:
+@output_option
+def begin(topic: str, output: str) -> None:
     """Begin a new chain of windows for a TOPIC that was recreated under its old name.
 
     What the old topic held and was not landed is gone with it; its chain and books stay.
@@ -311,5 +333,9 @@ def begin(topic: str) -> None:
     ref = penstock.kafka.ref(topic)
     before = penstock.windows.incarnations(ref.cluster_id, topic)
     penstock.windows.admit(ref, penstock.clock.now(), begin_new=True)
+    if output == "json":
+        begun = ref.topic_id not in before
+        print_json({"topic": topic, "topic_id": ref.topic_id, "begun": begun})
+        return
     said = "goes on; nothing was to begin" if ref.topic_id in before else "begins"
     console().print(f"{topic}: the chain of topic id {ref.topic_id} {said} ({table_part(topic)})")

@@ -19,7 +19,16 @@ from pathlib import Path
 
 from penstock_platform.settings import Settings
 
-OWN_DIRECTORIES = ("services", "logs", "broker", "s3", "lake", "spark", "dagster")
+# Directory of ``up`` → what it holds, as `penstock down --purge` names it.
+OWN_DIRECTORIES = {
+    "services": "generated configuration",
+    "logs": "logs of the services",
+    "broker": "topics: every record of the log",
+    "s3": "the object store: windows, receipts, books, and the tables' files",
+    "lake": "the catalog of the tables",
+    "spark": "scratch",
+    "dagster": "runs, events and schedules of Dagster",
+}
 # sockaddr_un holds 108 bytes on Linux, 104 on macOS.
 SOCKET_PATH_MAX = 100
 

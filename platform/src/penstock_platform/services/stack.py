@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -115,15 +116,27 @@ def down(settings: Settings, listener: Listener) -> None:
     layout.supervisor_socket(settings).unlink(missing_ok=True)
 
 
+def purged_paths(settings: Settings) -> list[tuple[str, str]]:
+    """What ``purge`` would remove now: (path, what it holds)."""
+    found = [
+        (str(settings.home / name), what)
+        for name, what in layout.OWN_DIRECTORIES.items()
+        if (settings.home / name).is_dir() and not (settings.home / name).is_symlink()
+    ]
+    if settings.alert_file.is_file():
+        found.append((str(settings.alert_file), "alerts"))
+    return found
+
+
 def purge(settings: Settings) -> list[str]:
     """Remove what ``up`` made under the state directory, data included; names what went."""
     gone = []
-    for name in layout.OWN_DIRECTORIES:
-        directory = settings.home / name
-        if directory.is_dir() and not directory.is_symlink():
-            shutil.rmtree(directory)
-            gone.append(str(directory))
-    settings.alert_file.unlink(missing_ok=True)
+    for path, _ in purged_paths(settings):
+        if Path(path).is_dir():
+            shutil.rmtree(path)
+        else:
+            Path(path).unlink(missing_ok=True)
+        gone.append(path)
     if settings.home.is_dir() and not any(settings.home.iterdir()):
         settings.home.rmdir()
     return gone
@@ -200,7 +213,11 @@ class _Waiting:
         with ThreadPoolExecutor(len(self._services) + len(outside)) as pool:
             waits = [pool.submit(self._external, e) for e in outside]
             waits += [pool.submit(self._service, s) for s in self._services]
-            failures = [error for wait in waits if (error := wait.exception()) is not None]
+            try:
+                failures = [error for wait in waits if (error := wait.exception()) is not None]
+            except BaseException:  # Ctrl-C or SIGTERM: the threads end, what was started goes on
+                self._abandoned.set()
+                raise
         real = [error for error in failures if not isinstance(error, _AbandonedError)]
         if real:
             raise real[0]
