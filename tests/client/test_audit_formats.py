@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import xxhash
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_client.audit import (
+    CLAIM_RECORDS_MAX,
     HEADER_NAME,
     AuditFormatError,
     AuditHeader,
@@ -22,6 +24,7 @@ from penstock_client.audit import (
     find_audit_header,
     record_digest,
 )
+from penstock_client.ledger import CLAIM_RECORDS, DRAIN_CHUNK
 
 positive = st.integers(0, 2**63 - 1)
 milliseconds = st.floats(0, 1e9).map(lambda value: round(value, 3))
@@ -34,7 +37,9 @@ def ranges(draw: st.DrawFn) -> tuple[int, int]:
 
 
 claims = st.builds(
-    lambda partition, run, digest: Claim(partition, run[0], run[1], digest),
+    lambda partition, run, digest: Claim(
+        partition, run[0], min(run[1], run[0] + CLAIM_RECORDS_MAX), digest
+    ),
     st.integers(0, 10_000),
     ranges(),
     st.integers(0, 2**64 - 1),
@@ -44,6 +49,8 @@ accounts = st.builds(
     topic=st.text(min_size=1, max_size=40),
     claims=st.lists(claims, max_size=5).map(tuple),
     sequences=st.lists(ranges(), max_size=5).map(tuple),
+    topic_id=st.none() | st.text(min_size=1, max_size=22),
+    cut_of=st.just(5 * 10**6),
     failed=st.lists(
         st.builds(lambda run, error: FailedRecords(*run, error), ranges(), st.text(max_size=20)),
         max_size=3,
@@ -59,7 +66,7 @@ accounts = st.builds(
 events = st.builds(
     MonitoringEvent,
     uuid=st.uuids().map(str),
-    incarnation=positive,
+    incarnation=st.integers(1, 2**63 - 1),
     number=st.integers(1, 10**9),
     final=st.booleans(),
     client_id=st.text(max_size=20),
@@ -161,11 +168,12 @@ def test_event_has_the_documented_keys() -> None:
         first_timestamp_ms=5,
         last_timestamp_ms=6,
         latency_ms=Latency(1.0, 2.0, 3.0, 4.0),
+        topic_id="an-id",
     )
     event = MonitoringEvent("u", 123, 1, False, "c", "app", "host", 1, 2, 3, 2000, (account,))
     assert event.key == b"123"
     assert json.loads(event.to_bytes()) == {
-        "v": 1,
+        "v": 2,
         "uuid": "u",
         "incarnation": "123",
         "number": 1,
@@ -180,6 +188,8 @@ def test_event_has_the_documented_keys() -> None:
         "topics": [
             {
                 "topic": "flights",
+                "topic_id": "an-id",
+                "cut_of": None,
                 "claims": [[2, 100, 103, "00000000000000ff"]],
                 "sequences": [[0, 3]],
                 "failed": [[3, 4, "_MSG_TIMED_OUT"]],
@@ -203,8 +213,11 @@ def test_event_decodes_or_raises_its_one_error(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("v", 2),
+        ("v", 1),
         ("incarnation", 5),
+        ("incarnation", "0"),
+        ("incarnation", str(2**63)),
+        ("number", 2**63),
         ("number", -1),
         ("number", True),
         ("topics", [{"topic": "t"}]),
@@ -236,3 +249,54 @@ def test_digest_text_is_sixteen_digits_modulo_two_to_the_64(digest: int) -> None
     text = digest_text(digest)
     assert len(text) == 16
     assert int(text, 16) == digest % 2**64
+
+
+def _account_of(claims: list[list[object]], sequences: list[list[int]], **more: object) -> bytes:
+    event = MonitoringEvent("u", 1, 1, True, "c", "a", "h", 1, 1, 1, 1, (TopicAccount("t"),))
+    raw = json.loads(event.to_bytes())
+    raw["topics"][0] |= {"claims": claims, "sequences": sequences, **more}
+    return json.dumps(raw).encode()
+
+
+DIGEST = "0" * 16
+MOST = CLAIM_RECORDS_MAX
+
+
+@pytest.mark.parametrize(
+    ("claims", "sequences", "more", "words"),
+    [
+        ([[0, 46_891, 10**12, DIGEST]], [[0, 10**12]], {}, "a claim of 999,999,953,109 records"),
+        ([[0, 0, MOST + 1, DIGEST]], [[0, MOST + 1]], {}, "at most 16,384"),
+        ([[0, 0, 10, DIGEST]], [[0, 9]], {}, "10 records of t are claimed and 9"),
+        ([[0, 0, 5, DIGEST], [1, 0, 5, DIGEST]], [[0, 9]], {}, "10 records of t are claimed"),
+        ([[0, 0, 10, DIGEST]], [], {"cut_of": 9}, "the account has 9"),
+        ([], [[0, 10]], {"cut_of": 9}, "10 sequences acknowledged"),
+        ([[0, 2**62, 2**62 + 1, DIGEST]], [[0, 1]], {}, "no range of numbers"),
+        ([[2**31, 0, 1, DIGEST]], [[0, 1]], {}, "partition 2147483648"),
+        ([[0, 0, 1, DIGEST]], [[10**40, 10**40 + 1]], {}, "no range of numbers"),
+    ],
+)
+def test_an_account_that_says_more_than_it_can_is_refused(
+    claims: list[list[object]], sequences: list[list[int]], more: dict[str, object], words: str
+) -> None:
+    with pytest.raises(AuditFormatError, match=re.escape(words)):
+        MonitoringEvent.from_bytes(_account_of(claims, sequences, **more))
+
+
+@pytest.mark.parametrize(
+    ("claims", "sequences", "more"),
+    [
+        ([[0, 7, 7 + MOST, DIGEST]], [[0, MOST]], {}),
+        ([[2**31 - 1, 2**62 - 1, 2**62, DIGEST]], [[2**62 - 1, 2**62]], {}),
+        ([], [[0, 10]], {}),  # acknowledged without an offset: nothing to claim
+        ([[0, 0, 10, DIGEST]], [], {"cut_of": 10}),
+    ],
+)
+def test_what_a_producer_can_have_done_is_read(
+    claims: list[list[object]], sequences: list[list[int]], more: dict[str, object]
+) -> None:
+    MonitoringEvent.from_bytes(_account_of(claims, sequences, **more))
+
+
+def test_the_ledger_keeps_to_the_formats_bound() -> None:
+    assert CLAIM_RECORDS + DRAIN_CHUNK <= CLAIM_RECORDS_MAX

@@ -27,6 +27,7 @@ def _account(topic: str, claims: int, sequences: int, failed: int) -> TopicAccou
         in_flight=3,
         records=claims * 5,
         bytes=100,
+        topic_id="an-id",
     )
 
 
@@ -48,6 +49,11 @@ def test_split_loses_nothing_and_keeps_the_limit(given: list[TopicAccount], limi
             i for a in given for i in getattr(a, name)
         ]
     assert sum(piece.records for piece in flat) == sum(account.records for account in given)
+    whole = {id(a): a for a in given}
+    for piece in flat:
+        if id(piece) not in whole:  # cut: each piece says how much the whole is
+            assert piece.cut_of in {5 * len(a.sequences) for a in given}
+            assert piece.topic_id == "an-id"
     for group in pieces:
         weight = sum(
             ACCOUNT_ITEMS + len(p.claims) + len(p.sequences) + len(p.failed) for p in group
@@ -65,8 +71,8 @@ def test_an_event_of_many_items_stays_below_the_message_limit() -> None:
 
 def test_numbers_and_final_flag() -> None:
     journal = _journal(limit=ACCOUNT_ITEMS + 5)
-    journal.write([_account("a", 12, 0, 0)], 6, final=False)
-    journal.write([_account("a", 12, 0, 0)], 7, final=True)
+    journal.write([_account("a", 6, 6, 0)], 6, final=False)
+    journal.write([_account("a", 6, 6, 0)], 7, final=True)
     events = [MonitoringEvent.from_bytes(entry.value) for entry in journal.due()]
     assert [event.number for event in events] == [1, 2, 3, 4, 5, 6]
     assert [event.final for event in events] == [False] * 5 + [True]

@@ -16,11 +16,17 @@ bytes. That is Spark's ``xxhash64(sequence, isnull(key), key, isnull(value), val
 same number, signed. Digests add modulo 2**64: a sum, not XOR, where pairs would cancel. The null
 flags tell a missing key from an empty one.
 
-**Monitoring event**, version 1: JSON on the topic ``__penstock_audit``, Kafka key = incarnation as
+**Monitoring event**, version 2: JSON on the topic ``__penstock_audit``, Kafka key = incarnation as
 decimal text. Events are deltas, numbered from 1 per incarnation, idempotent by ``uuid``. Within an
 incarnation every sequence below ``acknowledged + failed + in flight`` appears in exactly one
 event's ``sequences`` or ``failed``, or is in flight; every acknowledged offset is in exactly one
-claim.
+claim. An account names the topic's id where the client knows it: offsets of a topic that was
+deleted and created again are other offsets.
+
+Bounds, so that no event can say more than its producer can have done; what exceeds them is refused
+as malformed: every number is below 2**63, offsets and sequences below 2**62; a claim has at most
+``CLAIM_RECORDS_MAX`` records; the claims of an account have no more records than its ``sequences``,
+or than ``cut_of`` where the account was too long for one event and this is a piece of it.
 
 Not promised: that events arrive in order, once, or at all. ``number`` and ``final`` say so.
 """
@@ -37,7 +43,14 @@ import xxhash
 
 HEADER_NAME = "penstock.audit"
 HEADER_VERSION = 1
-EVENT_VERSION = 1
+EVENT_VERSION = 2
+# No number in an event is larger; offsets and sequences are below the second.
+NUMBER_MAX = 2**63 - 1
+OFFSET_MAX = 2**62
+ERROR_CHARACTERS = 300
+PARTITION_MAX = 2**31 - 1
+# The ledger closes a claim that has 8192 records; what was accounted in one go may have as many.
+CLAIM_RECORDS_MAX = 16_384
 DIGEST_SEED = 42
 DIGEST_MODULUS = 1 << 64
 DEFAULT_AUDIT_TOPIC = "__penstock_audit"
@@ -153,6 +166,8 @@ class TopicAccount:
     ``sequences`` are the acknowledged ones as half-open ranges; ``records`` and ``bytes`` (key
     plus value) count the acknowledged records; ``in_flight`` counts those neither acknowledged nor
     failed when the event was made. Times and latency are None where no record was acknowledged.
+    ``topic_id`` is None where it is not known. ``cut_of``: in each piece of an account that was
+    cut, how many records were acknowledged in all of its pieces; None for a whole one.
     """
 
     topic: str
@@ -165,11 +180,15 @@ class TopicAccount:
     first_timestamp_ms: int | None = None
     last_timestamp_ms: int | None = None
     latency_ms: Latency | None = None
+    topic_id: str | None = None
+    cut_of: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         latency = self.latency_ms
         return {
             "topic": self.topic,
+            "topic_id": self.topic_id,
+            "cut_of": self.cut_of,
             "claims": [[c.partition, c.start, c.end, digest_text(c.digest)] for c in self.claims],
             "sequences": [[first, end] for first, end in self.sequences],
             "failed": [[f.first, f.end, f.error] for f in self.failed],
@@ -185,9 +204,12 @@ class TopicAccount:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> TopicAccount:
+        """Raises AuditFormatError where a bound of the format is exceeded."""
         latency = raw["latency_ms"]
-        return cls(
+        account = cls(
             topic=_text(raw, "topic"),
+            topic_id=None if raw["topic_id"] is None else _text(raw, "topic_id"),
+            cut_of=None if raw["cut_of"] is None else _count(raw, "cut_of"),
             claims=tuple(_claim(item) for item in raw["claims"]),
             sequences=tuple(_range(first, end) for first, end in raw["sequences"]),
             failed=tuple(
@@ -203,11 +225,31 @@ class TopicAccount:
             if latency is None
             else Latency(*(float(latency[name]) for name in ("p50", "p95", "p99", "max"))),
         )
+        account.check()
+        return account
+
+    def check(self) -> None:
+        """Raises AuditFormatError where the account says more than its producer can have done."""
+        for claim in self.claims:
+            if len(claim) > CLAIM_RECORDS_MAX:
+                raise AuditFormatError(
+                    f"monitoring event: a claim of {len(claim):,} records of {self.topic} "
+                    f"(partition {claim.partition} from offset {claim.start}): a claim has at most "
+                    f"{CLAIM_RECORDS_MAX:,}"
+                )
+        claimed = sum(len(claim) for claim in self.claims)
+        acknowledged = sum(end - first for first, end in self.sequences)
+        most = acknowledged if self.cut_of is None else self.cut_of
+        if max(claimed, acknowledged) > most:
+            raise AuditFormatError(
+                f"monitoring event: {claimed:,} records of {self.topic} are claimed and "
+                f"{acknowledged:,} sequences acknowledged, where the account has {most:,} records"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class MonitoringEvent:
-    """Monitoring event v1: one delta of one incarnation (format in the module's docstring)."""
+    """Monitoring event v2: one delta of one incarnation (format in the module's docstring)."""
 
     uuid: str
     incarnation: int
@@ -247,7 +289,7 @@ class MonitoringEvent:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MonitoringEvent:
-        """Read an event; raises AuditFormatError for anything but a whole v1.
+        """Read an event; raises AuditFormatError for anything but a whole v2.
 
         Keys that this version does not know are ignored.
         """
@@ -256,10 +298,10 @@ class MonitoringEvent:
             if not isinstance(raw, dict):
                 raise AuditFormatError("monitoring event: not a JSON object")
             if raw["v"] != EVENT_VERSION:
-                raise AuditFormatError(f"monitoring event version {raw['v']!r}: this code reads 1")
+                raise AuditFormatError(f"monitoring event version {raw['v']!r}: this code reads 2")
             return cls(
                 uuid=_text(raw, "uuid"),
-                incarnation=int(_text(raw, "incarnation")),
+                incarnation=_incarnation(raw),
                 number=_count(raw, "number"),
                 final=bool(raw["final"]),
                 client_id=_text(raw, "client_id"),
@@ -274,7 +316,15 @@ class MonitoringEvent:
         except AuditFormatError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise AuditFormatError(f"not a monitoring event: {error!r}") from error
+            reason = f"not a monitoring event: {error!r}"
+            raise AuditFormatError(reason[:ERROR_CHARACTERS]) from error
+
+
+def _incarnation(raw: Mapping[str, Any]) -> int:
+    value = int(_text(raw, "incarnation"))
+    if not 0 < value <= NUMBER_MAX:
+        raise AuditFormatError(f"monitoring event: incarnation {value} is no positive i64")
+    return value
 
 
 def _text(raw: Mapping[str, Any], name: str) -> str:
@@ -286,7 +336,7 @@ def _text(raw: Mapping[str, Any], name: str) -> str:
 
 def _count(raw: Mapping[str, Any], name: str) -> int:
     value = raw[name]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= NUMBER_MAX:
         raise AuditFormatError(f"monitoring event: {name} is {value!r}, not a count")
     return value
 
@@ -299,14 +349,14 @@ def _optional_int(raw: Mapping[str, Any], name: str) -> int | None:
 
 
 def _range(first: Any, end: Any) -> tuple[int, int]:
-    if type(first) is not int or type(end) is not int or not 0 <= first < end:
+    if type(first) is not int or type(end) is not int or not 0 <= first < end <= OFFSET_MAX:
         raise AuditFormatError(f"monitoring event: [{first!r}, {end!r}) is no range of numbers")
     return first, end
 
 
 def _claim(item: Any) -> Claim:
     partition, start, end, digest = item
-    if type(partition) is not int or partition < 0:
+    if type(partition) is not int or not 0 <= partition <= PARTITION_MAX:
         raise AuditFormatError(f"monitoring event: partition {partition!r} in a claim")
     if not isinstance(digest, str) or len(digest) != 16:
         raise AuditFormatError(f"monitoring event: digest {digest!r} in a claim: 16 hex digits")

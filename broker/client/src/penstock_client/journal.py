@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from penstock_client.audit import MonitoringEvent, TopicAccount
+from penstock_client.ranges import total
 
 UNACKNOWLEDGED_MAX = 32
 EVENT_ITEMS_MAX = 4000
@@ -124,5 +125,12 @@ def _cut(account: TopicAccount, items: int) -> Iterator[TopicAccount]:
         room -= len(acknowledged)
         lost, failed = failed[:room], failed[room:]
         piece = account if first else TopicAccount(account.topic, in_flight=account.in_flight)
-        yield replace(piece, claims=head, sequences=acknowledged, failed=lost)
+        yield replace(
+            piece,
+            claims=head,
+            sequences=acknowledged,
+            failed=lost,
+            topic_id=account.topic_id,
+            cut_of=total(account.sequences),
+        )
         first = False

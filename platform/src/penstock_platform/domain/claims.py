@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock_client.audit import MonitoringEvent, TopicAccount
+from penstock_platform.domain.audit_events import source_text
 from penstock_platform.domain.ranges import OffsetRange, Offsets
 from penstock_platform.domain.windows import Window
 
@@ -148,9 +150,11 @@ class Producer:
 
     ``numbers`` are those of the events read, each once, sorted. ``sequences`` are acknowledged,
     ``failed`` given up; ``failed_at`` tells the latter as (first, end, reason, sent at, in ms).
+    ``source`` names the producer: its application and host.
     """
 
     incarnation: int
+    source: str
     numbers: tuple[int, ...]
     final: bool
     last_sent_at_ms: int
@@ -161,25 +165,25 @@ class Producer:
     failed_at: tuple[tuple[int, int, str, int], ...]
 
     @property
-    def lost_events(self) -> tuple[int, ...]:
-        """Numbers left out between the first and the last that were read."""
-        if not self.numbers:
-            return ()
-        whole = range(self.numbers[0], self.numbers[-1] + 1)
-        if len(whole) == len(self.numbers):
-            return ()
-        return tuple(sorted(set(whole) - set(self.numbers)))
+    def lost_events(self) -> tuple[tuple[int, int], ...]:
+        """Numbers left out between the first and the last that were read, as half-open ranges."""
+        return tuple((a + 1, b) for a, b in pairwise(self.numbers) if b - a > 1)
 
 
-def producers_of(topic: str, events: Iterable[MonitoringEvent]) -> dict[int, Producer]:
-    """The incarnations of these events by their id. An event that is read twice counts once."""
+def producers_of(
+    topic: str, events: Iterable[MonitoringEvent], topic_id: str | None = None
+) -> dict[int, Producer]:
+    """The incarnations of these events by their id. An event that is read twice counts once.
+
+    ``topic_id``: accounts of another id say nothing of this topic; those without one do.
+    """
     by_incarnation: dict[int, list[MonitoringEvent]] = {}
     seen: set[str] = set()
     for event in events:
         if event.uuid not in seen:
             seen.add(event.uuid)
             by_incarnation.setdefault(event.incarnation, []).append(event)
-    return {i: _producer(topic, i, found) for i, found in by_incarnation.items()}
+    return {i: _producer(topic, topic_id, i, found) for i, found in by_incarnation.items()}
 
 
 def claimed_since(window: Window, producers: Mapping[int, Producer]) -> dict[int, int]:
@@ -206,9 +210,15 @@ def tails(window: Window, producers: Mapping[int, Producer]) -> tuple[OffsetRang
     )
 
 
-def _producer(topic: str, incarnation: int, events: Sequence[MonitoringEvent]) -> Producer:
+def _producer(
+    topic: str, topic_id: str | None, incarnation: int, events: Sequence[MonitoringEvent]
+) -> Producer:
     accounts: list[tuple[MonitoringEvent, TopicAccount]] = [
-        (event, account) for event in events for account in event.topics if account.topic == topic
+        (event, account)
+        for event in events
+        for account in event.topics
+        if account.topic == topic
+        and (topic_id is None or account.topic_id is None or account.topic_id == topic_id)
     ]
     rows: dict[int, list[tuple[int, int, int]]] = {}
     for _, account in accounts:
@@ -217,6 +227,7 @@ def _producer(topic: str, incarnation: int, events: Sequence[MonitoringEvent]) -
     newest = max(accounts, key=lambda pair: pair[0].number, default=None)
     return Producer(
         incarnation=incarnation,
+        source=source_text(incarnation, events[-1].application, events[-1].host),
         numbers=tuple(sorted({event.number for event in events})),
         final=any(event.final for event in events),
         last_sent_at_ms=max(event.sent_at_ms for event in events),

@@ -21,6 +21,11 @@ event number left out, and    lost_event: PENDING, then UNAUDITED
 sequences with it
 given up by its client        client_failure: the client's loss, told apart
 claimed, not in the lake      unlanded: UNPROVEN (equation 1 names the damage)
+digest that cannot be judged  unjudged: PENDING until the grace is over (longer where records
+                              before the window are not landed), then undigested: UNAUDITED
+events unavailable, malformed unjudged: PENDING, then evidence_lost: UNAUDITED; malformed ones
+ones of its producers, no     of producers that have nothing in the window are only counted
+audit topic
 ============================  ==========================================================
 """
 
@@ -34,7 +39,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock_client.audit import MonitoringEvent
+from penstock_client.audit import OFFSET_MAX, MonitoringEvent
 from penstock_platform.domain.books import (
     Equation,
     EquationResult,
@@ -59,6 +64,12 @@ from penstock_platform.domain.ranges import (
     ranges_of,
     subtract,
 )
+from penstock_platform.domain.unjudged import (
+    EvidenceGaps,
+    UnjudgedDigests,
+    digest_findings,
+    gap_findings,
+)
 from penstock_platform.domain.windows import Window
 
 SEQUENCES = 0  # stands for the partition in ranges of sequences, so that the algebra serves them
@@ -70,12 +81,14 @@ class Circumstances:
 
     ``log_ends``: high watermarks, read after the events were; None: a lost tail is not looked for.
     ``unlanded``: offsets that equation 1 did not find in the lake, which are not compared.
+    ``gaps``: what of the evidence could not be read.
     """
 
     now: datetime
     grace: timedelta
     log_ends: Mapping[int, int] | None = None
     unlanded: Sequence[OffsetRange] = ()
+    gaps: EvidenceGaps = field(default_factory=EvidenceGaps)
 
 
 @dataclass(slots=True)
@@ -90,6 +103,7 @@ class _Tally:
     again: dict[int, list[OffsetRange]] = field(default_factory=dict)
     digests_judged: int = 0
     digests_unjudged: int = 0
+    unjudged: UnjudgedDigests = field(default_factory=UnjudgedDigests)
 
 
 def produced_equals_stored(
@@ -105,7 +119,7 @@ def produced_equals_stored(
     (``digests_unjudged``). ``events`` are all that were published since the window before was
     frozen, in any order.
     """
-    producers = producers_of(window.topic, events)
+    producers = producers_of(window.topic, events, window.topic_id)
     records = {p: found.in_order() for p, found in stored.items()}
     copies = _copies(window, records, producers)
     tally = _Tally()
@@ -122,6 +136,7 @@ def produced_equals_stored(
     findings = [
         *_damage(window, producers, copies, tally, circumstances),
         *_dues(window, producers, records, tally, circumstances),
+        *_unjudged(window, producers, records, tally, circumstances),
         *_notes(window, producers, tally),
     ]
     if unstamped:
@@ -200,6 +215,12 @@ def _judge_digests(
     wrong = whole & (found != wanted)
     tally.digests_judged += int(whole.sum())
     tally.digests_unjudged += int((~whole).sum())
+    lost = tally.missing.get(incarnation, ())
+    for i in np.flatnonzero(~whole):
+        claim = OffsetRange(r.partition, int(starts[i]), int(ends[i]))
+        here = OffsetRange(r.partition, max(claim.start, r.start), claim.end)
+        if not intersect(lost, [here]):  # else it is missing, which says more
+            tally.unjudged.add(incarnation, here, claim)
     _add(
         tally.corrupt,
         incarnation,
@@ -268,21 +289,24 @@ def _damage(
     unlanded = merge(circumstances.unlanded)
     for incarnation, ranges in tally.missing.items():
         if lost := subtract(ranges, unlanded):
-            detail = "acknowledged to the producer, not in the log"
+            detail = f"acknowledged to {producers[incarnation].source}, not in the log"
             findings.append(Finding("missing", lost, str(incarnation), detail))
         if aside := intersect(ranges, unlanded):
             detail = "not in the lake, so not compared"
             findings.append(Finding("unlanded", aside, str(incarnation), detail))
     for incarnation, producer in producers.items():
         if lost := _beyond_log_end(window, producer, circumstances.log_ends):
-            detail = "acknowledged to the producer, past the end of the log"
+            detail = f"acknowledged to {producer.source}, past the end of the log"
             findings.append(Finding("beyond_log_end", lost, str(incarnation), detail))
     for incarnation, copied in copies.items():
         if copied:
             detail = "a sequence that is stored elsewhere too"
             findings.append(Finding("duplicate", copied, str(incarnation), detail))
     for incarnation, ranges in tally.corrupt.items():
-        detail = "in these offsets at least one record is not what was acknowledged"
+        detail = (
+            "in these offsets at least one record is not what was acknowledged to "
+            f"{producers[incarnation].source}"
+        )
         findings.append(Finding("corrupt", merge(ranges), str(incarnation), detail))
     return findings
 
@@ -302,6 +326,40 @@ def _beyond_log_end(
     return merge(lost)
 
 
+def _unjudged(
+    window: Window,
+    producers: Mapping[int, Producer],
+    records: Mapping[int, StoredRecords],
+    tally: _Tally,
+    circumstances: Circumstances,
+) -> list[Finding]:
+    """What keeps the window from being BALANCED because it could not be judged."""
+    over = _grace_is_over(window, circumstances)
+    gaps = circumstances.gaps
+    taking_part = {
+        int(incarnation)
+        for r, found in _by_range(window, records)
+        for incarnation in np.unique(_within(found, r).incarnation)
+        if incarnation > 0
+    }
+    for incarnation, producer in producers.items():
+        if any(
+            len(claims.merged().clipped(r.start, r.end).start)
+            for r in window.ranges
+            if (claims := producer.claims.get(r.partition)) is not None
+        ):
+            taking_part.add(incarnation)
+    sources = {incarnation: producer.source for incarnation, producer in producers.items()}
+    return [
+        *digest_findings(tally.unjudged, sources, gaps.awaited, over),
+        *gap_findings(gaps, taking_part, over),
+    ]
+
+
+def _grace_is_over(window: Window, circumstances: Circumstances) -> bool:
+    return circumstances.now - from_iso(window.frozen_at) >= circumstances.grace
+
+
 def _dues(
     window: Window,
     producers: Mapping[int, Producer],
@@ -311,7 +369,7 @@ def _dues(
 ) -> list[Finding]:
     """What evidence is still due, or has not come in time."""
     frozen_at = from_iso(window.frozen_at)
-    over = circumstances.now - frozen_at >= circumstances.grace
+    over = _grace_is_over(window, circumstances)
     findings: list[Finding] = []
     due: list[OffsetRange] = []
     for incarnation, ranges in tally.again.items():
@@ -338,7 +396,7 @@ def _dues(
             continue
         unaccounted += count(lost)
         if over:
-            numbers = ", ".join(map(str, producer.lost_events[:5]))
+            numbers = ", ".join(_numbers(first, end) for first, end in producer.lost_events[:5])
             spans = ", ".join(f"{r.start}-{r.end - 1}" for r in lost[:5])
             detail = f"events {numbers} never came; sequences {spans} are in no other"
             findings.append(
@@ -348,6 +406,10 @@ def _dues(
         detail = f"evidence is due until {(frozen_at + circumstances.grace).isoformat()}"
         findings.append(Finding("pending", merge(due), detail=detail, records=unaccounted))
     return findings
+
+
+def _numbers(first: int, end: int) -> str:
+    return str(first) if end == first + 1 else f"{first}-{end - 1}"
 
 
 def _lost_with_events(
@@ -419,7 +481,9 @@ def _within(records: StoredRecords, r: OffsetRange) -> StoredRecords:
 
 
 def _stamped(records: StoredRecords) -> NDArray[np.bool_]:
-    mask: NDArray[np.bool_] = records.incarnation > 0
+    mask: NDArray[np.bool_] = (
+        (records.incarnation > 0) & (records.sequence >= 0) & (records.sequence < OFFSET_MAX)
+    )
     return mask
 
 

@@ -53,6 +53,8 @@ _LACK = {"missing": "missing", "beyond_log_end": "lost at the log's end"} | {
     "incarnation_silent": "without evidence (producer fell silent)",
     "unstamped": "from clients that are not audited",
     "lost_event": "lost with a producer's events",
+    "undigested": "whose digest could not be judged",
+    "evidence_lost": "unreadable events of producers",
 }
 _WHERE = {
     Equation.STORED_EQUALS_LANDED: " in the lake",
