@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from penstock_client.audit import Claim, MonitoringEvent, TopicAccount
-from penstock_platform.domain.books import WindowState
+from penstock_platform.domain.books import Book, WindowState
 from penstock_platform.domain.claims import StoredRecords
+from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.reconcile import stored_equals_landed
 from penstock_platform.domain.topics import AUDIT_TOPIC, load_topic
 from penstock_platform.resources.evidence import EvidenceReader
 from penstock_platform.resources.freezer import freeze_due
@@ -31,6 +34,7 @@ class World:
         values = self.bronze if landed else None
         self.reader = EvidenceReader(self.cluster, self.store, self.clock, values)
         self.sequence = 0
+        self.number = 0
         self.reading: list = []
 
     def bronze(self, table, window_id):
@@ -41,12 +45,19 @@ class World:
                     records = self.cluster.topics[AUDIT_TOPIC].partitions[p.p].records
                     yield from ((p.p, o, records[o].data) for o in range(p.start, p.end))
 
-    def event(self, *claims, number=None):
-        account = TopicAccount("orders", claims=tuple(Claim(*c) for c in claims))
+    def event(self, *claims, incarnation=PRODUCER, topic_id="now"):
+        self.number += 1
+        records = sum(end - start for _, start, end, _ in claims)
+        account = TopicAccount(
+            "orders",
+            claims=tuple(Claim(*c) for c in claims),
+            sequences=((self.sequence, self.sequence + records),),
+            topic_id=self.cluster.topics["orders"].topic_id if topic_id == "now" else topic_id,
+        )
         return MonitoringEvent(
-            uuid=f"u{self.sequence}",
-            incarnation=PRODUCER,
-            number=self.sequence + 1,
+            uuid=f"u{self.number}",
+            incarnation=incarnation,
+            number=self.number,
             final=False,
             client_id="c",
             application="a",
@@ -74,6 +85,11 @@ class World:
 
     def window(self, sequence):
         return self.store.get(self.cluster.ref("orders"), sequence)
+
+    def holding(self, offset):
+        """The sequence of the window that has this offset."""
+        windows = self.store.all(self.cluster.ref("orders"))
+        return next(w.sequence for w in windows if any(offset in r for r in w.ranges))
 
     def stored(self, windows, wanted):
         self.reading.append((list(windows), list(wanted)))
@@ -126,7 +142,7 @@ def test_the_reading_of_an_old_window_is_bounded():
     world = World()
     world.run(60 * 20)
     read = world.reader.read(world.window(3), ORDERS)
-    assert read.ranges[1].end == 60 * 8, "frozen after 4 minutes, and twice the grace"
+    assert read.ranges[1].end == 60 * 12, "frozen after 4 minutes, and four graces"
     assert world.judge(3)[0].state is WindowState.BALANCED
 
 
@@ -141,6 +157,7 @@ def test_events_that_the_broker_has_forgotten_are_read_from_the_lake(landed):
         assert (told["events_from_lake"], told["events_unavailable"]) == (90, 0)
     else:
         assert result.state is WindowState.UNAUDITED
+        assert {f.kind: f.count for f in result.findings}["evidence_lost"] == 90
         assert (told["events_from_lake"], told["events_unavailable"]) == (0, 90)
 
 
@@ -183,18 +200,139 @@ def test_strangers_on_the_audit_topic_are_counted_and_passed_over():
 def test_without_an_audit_topic_there_is_no_evidence():
     world = World()
     world.run(60)
+    world.clock.advance(60)
+    world.freeze((ORDERS,))
     del world.cluster.topics[AUDIT_TOPIC]
     assert world.judge(0)[0].state is WindowState.PENDING
+    assert world.window(1).record_count == 0
+    assert world.judge(1)[0].state is WindowState.PENDING, "not even an empty one is balanced"
+    world.clock.advance(120)
+    assert world.judge(1)[0].state is WindowState.UNAUDITED
 
 
-def test_a_recreated_topic_is_not_judged_by_claims_on_the_old_one():
+def kinds(result):
+    return {f.kind: f for f in result.findings}
+
+
+def test_unavailable_events_keep_a_window_from_being_balanced():
+    """All that is stored is claimed; but a claim on what was lost may have been in them."""
+    world = World(landed=False)
+    world.run(60 * 2)
+    read = world.reader.read(world.window(1), ORDERS)
+    assert read.ranges[0].start == 0
+    world.cluster.append(AUDIT_TOPIC, 0, world.event())
+    world.cluster.topics[AUDIT_TOPIC].partitions[0].log_start = 1
+    result, _ = world.judge(1)
+    assert result.state is WindowState.PENDING
+    assert kinds(result)["unjudged"].records == 1
+    world.run(120)
+    result, _ = world.judge(1)
+    assert result.state is WindowState.UNAUDITED
+    assert set(kinds(result)) == {"evidence_lost"}
+
+
+def test_a_malformed_event_of_the_windows_own_producer_matters():
+    world = World()
+    world.run(60)
+    broken = world.event((0, 0, 1, 0)).replace(b'"v":2', b'"v":7')
+    world.cluster.append(AUDIT_TOPIC, 0, broken)
+    result, summary = world.judge(0)
+    assert result.state is WindowState.PENDING
+    found = kinds(result)["unjudged"]
+    assert (found.incarnation, found.records) == (str(PRODUCER), 1)
+    assert "a on h" in found.detail and "version 7" in found.detail
+    assert summary["malformed_sources"] == f"a on h, incarnation {PRODUCER}: 1"
+    world.run(120)
+    result, _ = world.judge(0)
+    assert result.state is WindowState.UNAUDITED
+    assert set(kinds(result)) == {"evidence_lost"}
+
+
+def test_a_forged_claim_is_no_loss_of_the_brokers():
+    world = World()
+    world.run(60)
+    forged = world.event((0, 50, 60, 1), incarnation=666).replace(
+        b"[0,50,60,", b"[0,50,%d," % 10**12
+    )
+    world.cluster.append(AUDIT_TOPIC, 0, forged)
+    result, summary = world.judge(0)
+    assert result.state is WindowState.BALANCED, result.findings
+    assert summary["events_malformed"] == 1
+    assert summary["malformed_sources"] == "a on h, incarnation 666: 1"
+
+
+@pytest.mark.parametrize("claim", [(0, 10**12 - 9, 10**12, 1), (7, 0, 3, 1)])
+def test_a_claim_beyond_what_the_log_can_have_held_is_no_loss(claim):
+    world = World()
+    world.run(60)
+    world.cluster.append(AUDIT_TOPIC, 0, world.event(claim, incarnation=666))
+    result, summary = world.judge(0)
+    assert result.state is WindowState.BALANCED, result.findings
+    assert summary["events_malformed"] == 1
+
+
+def test_a_claim_whose_beginning_is_not_landed_is_waited_for():
+    """Not UNAUDITED for the delay of the window before; judged when that is landed."""
+    world = World()
+    world.run(60)
+    for _ in range(10):
+        world.cluster.append("orders", 0)
+    world.clock.advance(60)
+    world.freeze()
+    world.cluster.append(AUDIT_TOPIC, 0, world.event((0, 50, 70, sum(range(50, 70)))))
+    world.clock.advance(600)
+
+    def only_the_window(windows, wanted):
+        return world.stored(windows, [r for r in wanted if r.start >= 60])
+
+    result, _ = world.reader.judge(world.window(1), ORDERS, only_the_window)
+    assert result.state is WindowState.PENDING
+    assert "not landed yet" in kinds(result)["unjudged"].detail
+    landed = stored_equals_landed(world.window(0), {0: np.arange(60)})
+    world.store.add_book(Book.of(world.window(0), [landed], made_at="", code_version="test"))
+    result, _ = world.reader.judge(world.window(1), ORDERS, only_the_window)
+    assert result.state is WindowState.UNAUDITED, "landed, and its records are not there"
+    assert kinds(result)["undigested"].ranges == (OffsetRange(0, 60, 70),)
+
+
+def recreated(*, topic_id="now"):
+    """A topic recreated after two minutes; new records before and after its new chain began."""
     world = World()
     world.run(60 * 3)
+    old = world.cluster.topics["orders"].topic_id
     world.cluster.add_topic("orders", 1)
+    for _ in range(30):
+        offset = world.cluster.append("orders", 0)
+        name = world.cluster.topics["orders"].topic_id if topic_id == "now" else topic_id
+        event = world.event((0, offset, offset + 1, offset), topic_id=name)
+        world.cluster.append(AUDIT_TOPIC, 1, event)
+        world.sequence += 1
+    # What the old topic's producer says late, of offsets that the new log has not.
+    world.cluster.append(AUDIT_TOPIC, 1, world.event((0, 170, 180, 1), topic_id=old))
     world.clock.advance(60)
     freeze_due(world.cluster, world.store, AUDIT, world.clock, start=EPOCH)
     freeze_due(world.cluster, world.store, ORDERS, world.clock, start=EPOCH, begin_new=True)
-    world.run(120)
-    result, told = world.judge(5)
-    assert result.state is WindowState.BALANCED
-    assert told["events"] == 120, "begun when the third minute was over"
+    return world
+
+
+def test_records_of_a_recreated_topic_are_judged_by_claims_on_its_own_id():
+    world = recreated()
+    first = world.holding(0)
+    result, _ = world.judge(first)
+    assert result.state is WindowState.BALANCED, result.findings
+    assert result.expected == world.window(first).record_count == 30
+
+
+def test_claims_without_an_id_say_nothing_of_a_topic_before_its_chain_began():
+    world = recreated(topic_id=None)
+    result, _ = world.judge(world.holding(0))
+    assert set(kinds(result)) == {"pending"}, "unaudited at the worst, never missing"
+    for _ in range(60):
+        offset = world.cluster.append("orders", 0)
+        event = world.event((0, offset, offset + 1, offset), topic_id=None)
+        world.cluster.append(AUDIT_TOPIC, 1, event)
+        world.sequence += 1
+    world.clock.advance(60)
+    world.freeze()
+    result, _ = world.judge(world.holding(30))
+    assert result.state is WindowState.BALANCED, "sent since, they can mean only this one"

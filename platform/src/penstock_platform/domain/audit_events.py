@@ -88,10 +88,19 @@ def parse_event(partition: int, offset: int, value: bytes | None) -> PlacedEvent
         return _malformed(partition, offset, reason, value or b"")
 
 
-def about(placed: PlacedEvent, topic: str) -> PlacedEvent:
-    """The event with nothing but the accounts of one topic: what it says of others takes memory."""
+def about(placed: PlacedEvent, topic: str, topic_id: str, nameless_from_ms: int = 0) -> PlacedEvent:
+    """The event with nothing but what it says of one incarnation of one topic.
+
+    An account without a topic id counts where the event was sent at or after ``nameless_from_ms``.
+    """
     event = placed.event
-    accounts = tuple(account for account in event.topics if account.topic == topic)
+    nameless = event.sent_at_ms >= nameless_from_ms
+    accounts = tuple(
+        account
+        for account in event.topics
+        if account.topic == topic
+        and (nameless if account.topic_id is None else account.topic_id == topic_id)
+    )
     if len(accounts) == len(event.topics):
         return placed
     return PlacedEvent(placed.partition, placed.offset, replace(event, topics=accounts))

@@ -94,7 +94,6 @@ FINDING_STATES: dict[str, WindowState | None] = {
     "unlanded": WindowState.UNPROVEN,  # not in the lake, so not compared with the claims
     "unjudged": WindowState.PENDING,  # could not be judged; the detail says why
     "pending": WindowState.PENDING,  # stored, and the producer's evidence is still due
-    "unjudged": WindowState.PENDING,  # what could not be judged yet, and why
     "undigested": WindowState.UNAUDITED,  # claimed, and the content could never be compared
     "evidence_lost": WindowState.UNAUDITED,  # events that nobody can read any more
     "unclaimed": WindowState.UNAUDITED,  # stored, and no evidence came within the grace

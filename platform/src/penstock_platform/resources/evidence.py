@@ -3,28 +3,46 @@
 What is stored after a window was frozen is acknowledged after it, so the events about a window lie
 behind the place where the audit topic stood when the last complete window before it was frozen:
 the end of an audit window frozen before that one had closed. They are read from the broker while it
-holds them, else from bronze of the audit topic. Events that come later than twice the grace are not
-waited for: the reading of an old window is bounded and always the same.
+holds them, else from bronze of the audit topic. Events that come later than ``HORIZON_GRACES``
+graces after the freeze are not read: the reading of an old window is bounded and always the same.
+
+What cannot be read (events that are nowhere any more, no audit topic, malformed records) is handed
+to the judgement, which never calls a window BALANCED where it may matter.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Protocol
 
-from penstock_client.audit import AuditFormatError, MonitoringEvent
-from penstock_platform.domain.books import EquationResult
+from penstock_client.audit import MonitoringEvent
+from penstock_platform.domain.audit_events import (
+    MalformedEvent,
+    PlacedEvent,
+    about,
+    incredible,
+    parse_event,
+)
+from penstock_platform.domain.books import Equation, EquationResult
 from penstock_platform.domain.claims import StoredRecords, producers_of, tails
 from penstock_platform.domain.clock import Clock, from_iso, to_iso
 from penstock_platform.domain.evidence import Circumstances, produced_equals_stored
-from penstock_platform.domain.ranges import OffsetRange, count, intersect, subtract
+from penstock_platform.domain.ranges import OffsetRange, by_partition, count, intersect, subtract
 from penstock_platform.domain.topics import AUDIT_TOPIC, TopicSpec, bronze_table
+from penstock_platform.domain.unjudged import EvidenceGaps
 from penstock_platform.domain.windows import PartitionOffsets, TopicRef, Window
 from penstock_platform.resources.kafka import UnknownTopicError
 from penstock_platform.resources.windows import WindowStore
 
+# Events are read that came until so many graces after a window was frozen.
+HORIZON_GRACES = 4
+# So many malformed records are told apart by their source; more count as events that are away.
+MALFORMED_MAX = 10_000
+MALFORMED_SOURCES_IN_BOOK = 5
 # Reads the values of bronze rows: (table, window id) to (partition, offset, value) in any order.
 BronzeValues = Callable[[str, str], Iterator[tuple[int, int, bytes | None]]]
 # Reads stored records: the windows to look in, and the offsets that are wanted, by partition.
@@ -35,6 +53,10 @@ class Valued(Protocol):
     """A record as the consumer gives it."""
 
     def value(self) -> bytes | None: ...
+
+    def partition(self) -> int | None: ...
+
+    def offset(self) -> int | None: ...
 
 
 class EvidenceSource(Protocol):
@@ -49,22 +71,47 @@ class EvidenceSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRead:
-    """Events, and what was read to find them, for the book."""
+    """Events about one topic, and what was read to find them, for the book.
 
-    events: tuple[MonitoringEvent, ...]
+    ``unavailable`` counts events that are neither in the log nor in the lake any more.
+    """
+
+    placed: tuple[PlacedEvent, ...]
     ranges: tuple[OffsetRange, ...] = ()
     from_lake: int = 0
-    malformed: int = 0
+    malformed: tuple[MalformedEvent, ...] = ()
     unavailable: int = 0
+    audit_topic_missing: bool = False
 
-    def told(self, at: datetime) -> dict[str, int | str]:
+    @property
+    def events(self) -> tuple[MonitoringEvent, ...]:
+        return tuple(placed.event for placed in self.placed)
+
+    def credible(self, window: Window, log_ends: Mapping[int, int]) -> EvidenceRead:
+        """The same without the events that claim what the topic's log cannot have held."""
+        placed: list[PlacedEvent] = []
+        malformed = list(self.malformed)
+        for one in self.placed:
+            wrong = incredible(one, window, log_ends)
+            if wrong is None:
+                placed.append(one)
+            else:
+                malformed.append(wrong)
+        return replace(self, placed=tuple(placed), malformed=tuple(malformed))
+
+    def summary(self, at: datetime) -> dict[str, int | str]:
         """For the book's ``evidence``."""
         spans = ", ".join(f"{r.partition}:{r.start}-{r.end}" for r in self.ranges)
+        by_source = Counter(event.source for event in self.malformed)
         return {
             "audit_ranges": spans,
-            "events": len(self.events),
+            "events": len(self.placed),
             "events_from_lake": self.from_lake,
-            "events_malformed": self.malformed,
+            "events_malformed": len(self.malformed),
+            "malformed_sources": "; ".join(
+                f"{source}: {number}"
+                for source, number in by_source.most_common(MALFORMED_SOURCES_IN_BOOK)
+            ),
             "events_unavailable": self.unavailable,
             "read_at": to_iso(at),
         }
@@ -99,27 +146,42 @@ class EvidenceReader:
         read = self.read(window, spec)
         # After the events: whatever they claim was in the log when its end is asked for.
         log_ends = {p: o.high_watermark for p, o in self._kafka.offsets(window.topic).items()}
-        before = tails(window, producers_of(window.topic, read.events))
-        windows = [*self._covering(window, before), window]
-        records = stored(windows, [*before, *window.ranges])
+        read = read.credible(window, log_ends)
+        producers = producers_of(window.topic, read.events, window.topic_id)
+        before = tails(window, producers)
+        covering = self._covering(window, before)
+        records = stored([*covering, window], [*before, *window.ranges])
         now = self._clock.now()
+        gaps = EvidenceGaps(
+            audit_topic_missing=read.audit_topic_missing,
+            unavailable=read.unavailable,
+            malformed=read.malformed,
+            awaited=intersect(before, self._not_landed(covering)),
+        )
         result = produced_equals_stored(
             window,
             records,
             read.events,
-            Circumstances(now=now, grace=spec.audit.grace, log_ends=log_ends, unlanded=unlanded),
+            Circumstances(
+                now=now,
+                grace=spec.audit.grace,
+                log_ends=log_ends,
+                unlanded=unlanded,
+                gaps=gaps,
+            ),
         )
-        return result, read.told(now)
+        return result, read.summary(now)
 
     def read(self, window: Window, spec: TopicSpec) -> EvidenceRead:
-        """The events that can speak of this window. Without an audit topic there are none."""
+        """The events that can speak of this window, with what they say of its topic."""
         try:
             audit = self._kafka.ref(AUDIT_TOPIC)
             offsets = self._kafka.offsets(AUDIT_TOPIC)
         except UnknownTopicError:
-            return EvidenceRead(())
-        first = self._audit_place(audit, self._known_since(window))
-        until = from_iso(window.frozen_at) + 2 * spec.audit.grace
+            return EvidenceRead((), audit_topic_missing=True)
+        since = self._known_since(window)
+        first = self._audit_place(audit, since)
+        until = from_iso(window.frozen_at) + HORIZON_GRACES * spec.audit.grace
         last = self._first_frozen_from(audit, until)
         ends = {p.p: p.end for p in last.partitions} if last else {}
         wanted = [
@@ -128,34 +190,72 @@ class EvidenceReader:
         ]
         in_log = [OffsetRange(p, o.log_start, 2**62) for p, o in offsets.items()]
         old = subtract(wanted, in_log)
-        values = [m.value() for m in self._kafka.read_range(AUDIT_TOPIC, intersect(wanted, in_log))]
-        landed = list(self._from_lake(audit, old)) if old else []
-        events: list[MonitoringEvent] = []
-        malformed = 0
-        for value in (*landed, *values):
-            try:
-                events.append(MonitoringEvent.from_bytes(value or b""))
-            except AuditFormatError:  # anybody may write to a topic; what is no event says nothing
-                malformed += 1
+        landed: set[tuple[int, int]] = set()
+        placed: list[PlacedEvent] = []
+        malformed: list[MalformedEvent] = []
+        overflow = 0
+        accounted = self._accounts_of(window)
+        for partition, offset, value in chain(
+            self._from_lake(audit, old, landed), self._from_log(intersect(wanted, in_log))
+        ):
+            found = parse_event(partition, offset, value)
+            if isinstance(found, PlacedEvent):
+                placed.append(accounted(found))
+            elif len(malformed) < MALFORMED_MAX:
+                malformed.append(found)
+            else:
+                overflow += 1
         return EvidenceRead(
-            events=tuple(events),
+            placed=tuple(placed),
             ranges=tuple(wanted),
             from_lake=len(landed),
-            malformed=malformed,
-            unavailable=count(old) - len(landed),
+            malformed=tuple(malformed),
+            unavailable=count(old) - len(landed) + overflow,
         )
 
     # --- inside -------------------------------------------------------------------------------
 
+    def _accounts_of(self, window: Window) -> Callable[[PlacedEvent], PlacedEvent]:
+        """Leaves of an event what can speak of this incarnation of the topic.
+
+        An account without a topic id speaks of the incarnation that had a chain when it was sent:
+        of a recreated topic, what was sent before its chain began says nothing.
+        """
+        begun = self._store.begun_at(window.ref)
+        nameless_from_ms = 0 if begun is None else round(begun.timestamp() * 1000)
+
+        def accounts(placed: PlacedEvent) -> PlacedEvent:
+            return about(placed, window.topic, window.topic_id, nameless_from_ms)
+
+        return accounts
+
     def _known_since(self, window: Window) -> datetime | None:
         """A time before which nothing of this window was stored; None when there is no such."""
-        sequence = window.sequence
-        while sequence > 0:
-            sequence -= 1
-            before = self._store.get(window.ref, sequence)
-            if before is not None and before.complete:
-                return from_iso(before.closed_at)
-        return self._store.begun_at(window.ref)
+        ref, sequence = window.ref, window.sequence
+        while True:
+            while sequence > 0:
+                sequence -= 1
+                before = self._store.get(ref, sequence)
+                if before is not None and before.complete:
+                    return from_iso(before.closed_at)
+            # A recreated topic has records from before its chain began, but none from the time in
+            # which windows of the former one were frozen.
+            ids = self._store.incarnations(ref.cluster_id, ref.topic)
+            number = ids.index(ref.topic_id) if ref.topic_id in ids else 0
+            if number == 0:
+                return None
+            ref = TopicRef(ref.cluster_id, ref.topic, ids[number - 1])
+            newest = self._store.newest(ref)
+            sequence = newest.sequence + 1 if newest is not None else 0
+
+    def _not_landed(self, windows: Sequence[Window]) -> list[OffsetRange]:
+        """The offsets of those windows whose landing was not judged yet."""
+        waiting: list[OffsetRange] = []
+        for window in windows:
+            book = self._store.newest_book(window.ref, window.sequence)
+            if book is None or book.judged(Equation.STORED_EQUALS_LANDED) is None:
+                waiting += window.ranges
+        return waiting
 
     def _audit_place(self, audit: TopicRef, since: datetime | None) -> dict[int, int]:
         """Where the audit topic's newest window frozen by then ends, per partition."""
@@ -181,20 +281,25 @@ class EvidenceReader:
                 low = middle + 1
         return self._store.get(audit, low)
 
-    def _from_lake(self, audit: TopicRef, wanted: Sequence[OffsetRange]) -> Iterator[bytes | None]:
-        if self._bronze_values is None:
+    def _from_log(self, wanted: Sequence[OffsetRange]) -> Iterator[tuple[int, int, bytes | None]]:
+        for message in self._kafka.read_range(AUDIT_TOPIC, wanted):
+            yield message.partition() or 0, message.offset() or 0, message.value()
+
+    def _from_lake(
+        self, audit: TopicRef, wanted: Sequence[OffsetRange], found: set[tuple[int, int]]
+    ) -> Iterator[tuple[int, int, bytes | None]]:
+        """What bronze has of these offsets, each once; adds their places to ``found``."""
+        if self._bronze_values is None or not wanted:
             return
-        by_partition: dict[int, list[OffsetRange]] = {}
-        for r in wanted:
-            by_partition.setdefault(r.partition, []).append(r)
+        spans = by_partition(wanted)
         for window in self._store.all(audit, self._first_holding(audit, wanted)):
-            overlap = intersect(window.ranges, wanted)
-            if overlap:
+            if intersect(window.ranges, wanted):
                 for p, offset, value in self._bronze_values(
                     bronze_table(AUDIT_TOPIC), window.window_id
                 ):
-                    if any(offset in r for r in by_partition.get(p, ())):
-                        yield value
+                    if (p, offset) not in found and any(offset in r for r in spans.get(p, ())):
+                        found.add((p, offset))
+                        yield p, offset, value
             elif all(_behind(window, r) for r in wanted):
                 return
 

@@ -20,6 +20,10 @@ class MemoryRecord:
     at: int
     timestamp_ms: int
     data: bytes | None
+    place: int = 0
+
+    def partition(self) -> int:
+        return self.place
 
     def offset(self) -> int:
         return self.at
@@ -67,7 +71,7 @@ class MemoryCluster:
     def append(self, name: str, partition: int, data: bytes | None = b"", ms: int = 0) -> int:
         """Store one record and return its offset."""
         records = self.topics[name].partitions[partition].records
-        records.append(MemoryRecord(len(records), ms, data))
+        records.append(MemoryRecord(len(records), ms, data, partition))
         return len(records) - 1
 
     def ref(self, topic: str) -> TopicRef:
