@@ -55,6 +55,7 @@ class Freezer:
     archive: MemoryArchive
     cluster: MemoryCluster
     clock: ManualClock
+    windows_max: int = 1000
     answers: list = field(default_factory=list)
     done: bool = False
     published: list = field(default_factory=list)
@@ -71,7 +72,9 @@ class Freezer:
         store = WindowStore(Recorded(self.archive, ask))
         cluster, clock = Recorded(self.cluster, ask), Recorded(self.clock, ask)
         try:
-            self.published = freeze_due(cluster, store, SPEC, clock, start=EPOCH)
+            self.published = freeze_due(
+                cluster, store, SPEC, clock, start=EPOCH, windows_max=self.windows_max
+            )
             self.done = True
         except PausedError:
             pass
@@ -89,7 +92,7 @@ def simulate(seed: int, archive: MemoryArchive | None = None) -> None:
         if chance < 0.10:
             clock.advance(rng.choice([1, 20, 61, 130]))
         elif chance < 0.30:
-            for _ in range(rng.randrange(30)):
+            for _ in range(rng.randrange(60)):
                 cluster.append("t", rng.randrange(len(topic.partitions)))
         elif chance < 0.32 and len(topic.partitions) < 5:
             topic.partitions.append(type(topic.partitions[0])())
@@ -97,7 +100,7 @@ def simulate(seed: int, archive: MemoryArchive | None = None) -> None:
             partition = rng.choice(topic.partitions)
             partition.held = None if partition.held else len(partition.records)
         elif chance < 0.45 and len(freezers) < 3:
-            freezers.append(Freezer(archive, cluster, clock))
+            freezers.append(Freezer(archive, cluster, clock, rng.choice([1, 2, 1000])))
         elif freezers:
             freezer = rng.choice(freezers)
             freezer.step()
@@ -115,8 +118,10 @@ def check(archive, cluster, clock, published, told):
     last = freeze_due(cluster, store, SPEC, clock, start=EPOCH)
     chain = list(store.all(cluster.ref("t")))  # verifies every link
     due = [window.key for window in due_windows(SPEC.land.cron, EPOCH, clock.now())]
-    assert [window.window for window in chain] == due, told
-    assert [window.sequence for window in chain] == list(range(len(due))), told
+    assert list(dict.fromkeys(window.window for window in chain)) == due, told
+    assert [window.sequence for window in chain] == list(range(len(chain))), told
+    assert all(window.record_count <= SPEC.land.max_records for window in chain), told
+    assert not (chain and chain[-1].more), told
     places = [window.sequence for window in published]
     assert len(places) == len(set(places)), f"{told}: two freezers think they won one place"
     for window in published:
@@ -213,9 +218,65 @@ def test_missing_windows_are_caught_up_in_order_within_the_bound(world):
         {0: (36, 72), 1: (4, 8)},
         {0: (72, 90), 1: (8, 10)},
     ]
-    put(cluster, 0, 500)
+
+
+def test_the_newest_tick_reaches_the_last_stable_offset_in_windows_within_the_bound(world):
+    cluster, clock, store, freeze = world
+    put(cluster, 0, 100)
+    put(cluster, 1, 17)
+    clock.advance(120)
+    windows = freeze()
+    assert [(w.name, spans(w)) for w in windows] == [
+        ("2026-11-20-00:00", {0: (0, 34), 1: (0, 6)}),
+        ("2026-11-20-00:01#1", {0: (34, 68), 1: (6, 12)}),
+        ("2026-11-20-00:01#2", {0: (68, 100), 1: (12, 17)}),
+    ]
+    assert [w.more for w in windows] == [False, True, False]
+    assert store.find(windows[0].ref, "2026-11-20-00:01") == windows[1:]
+    assert store.named(windows[0].ref, "2026-11-20-00:01#2") == windows[2:]
+    assert store.named(windows[0].ref, "1") == windows[1:2]
+    assert store.tick_of(windows[2]) == store.tick_of(windows[1]) == windows[1:]
+
+
+def test_a_bound_below_the_number_of_partitions_still_goes_on(world):
+    cluster, clock, _store, freeze = world
+    put(cluster, 0, 1)
+    put(cluster, 1, 2)
     clock.advance(60)
-    assert spans(freeze()[0])[0] == (90, 590), "the newest always reaches the last stable offset"
+    one = load_topic("metadata: {name: t}\nland: {window: minutely, max_records: 1}")
+    windows = freeze(one)
+    assert [w.record_count for w in windows] == [1, 1, 1]
+    assert {p: end for p, (_, end) in spans(windows[-1]).items()} == {0: 1, 1: 2}
+
+
+def test_what_a_crash_left_of_a_tick_is_frozen_first(world):
+    cluster, clock, store, freeze = world
+    put(cluster, 0, 100)
+    clock.advance(60)
+    [first] = freeze(windows_max=1)  # killed after one window of three
+    assert (first.name, first.more) == ("2026-11-20-00:00#1", True)
+    put(cluster, 0, 10)
+    clock.advance(60)
+    rest = freeze()
+    assert [(w.name, spans(w)[0]) for w in rest] == [
+        ("2026-11-20-00:00#2", (40, 80)),
+        ("2026-11-20-00:01", (80, 110)),
+    ]
+    assert not rest[0].more
+    assert len(list(store.all(first.ref))) == 3
+
+
+def test_late_ticks_of_stamped_records_keep_the_bound_too(world):
+    cluster, clock, _store, freeze = world
+    cluster.topics["t"].broker_stamps = True
+    put(cluster, 0, 70, ms=round(EPOCH.timestamp() * 1000))
+    put(cluster, 0, 5, ms=round(EPOCH.timestamp() * 1000) + 60_000)
+    clock.advance(120)
+    assert [(w.name[-4:], spans(w)[0]) for w in freeze()] == [
+        ("00#1", (0, 40)),
+        ("00#2", (40, 70)),
+        ("0:01", (70, 75)),
+    ]
 
 
 def test_producers_stamps_never_decide(world):

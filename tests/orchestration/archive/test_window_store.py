@@ -74,9 +74,9 @@ def test_the_first_free_place_is_exact_and_cheap(taken, hint):
 
 def test_a_window_is_found_by_its_key(store):
     for window in chain(25):
-        assert store.find(REF, window.window) == window
-    assert store.find(REF, "2026-11-19-23:59") is None
-    assert store.find(REF, "2026-11-20-00:25") is None
+        assert store.find(REF, window.window) == [window]
+    assert store.find(REF, "2026-11-19-23:59") == []
+    assert store.find(REF, "2026-11-20-00:25") == []
     with pytest.raises(CronError):
         store.find(REF, "yesterday")
 
@@ -89,10 +89,30 @@ def test_only_what_continues_the_chain_is_published(store):
         (replace(after, previous=replace(after.previous, sha256="0" * 64)), "its hash of window"),
         (make_window({0: (251, 260)}, previous=last), "does not begin where window 24 ended"),
         (make_window({1: (0, 0)}, previous=last), "does not begin where"),
+        (replace(after, part=2), "is part 2 of its tick"),
+        (replace(after, window=last.window), "is part 1 of its tick"),
+        (replace(after, last_truncation=3), "as its last truncation"),
     ):
         with pytest.raises(ChainError, match=told):
             store.publish(wrong)
     assert store.publish(after)
+
+
+def test_a_tick_goes_on_until_its_last_window(store):
+    last = store.newest(REF)
+    first = replace(make_window({0: (250, 260)}, previous=last), more=True)
+    assert store.publish(first)
+    again = replace(
+        make_window({0: (260, 270)}, previous=first), window=first.window, part=2, more=True
+    )
+    for wrong in (
+        replace(again, part=1),
+        replace(again, part=3),
+        make_window({0: (260, 270)}, previous=first),  # the next tick: one window is left out
+    ):
+        with pytest.raises(ChainError, match="of its tick"):
+            store.publish(wrong)
+    assert store.publish(again)
 
 
 def test_an_altered_window_breaks_its_chain():

@@ -54,7 +54,7 @@ class FakeApi:
 
     def follow(self, run_id: str, _timeout: float, progress: Callable[[str], None]) -> RunOutcome:
         _job, tags = type(self).launched[-1]
-        window = self.stage.twin.windows.find(self.stage.ref, tags["dagster/partition"])
+        [window] = self.stage.twin.windows.find(self.stage.ref, tags["dagster/partition"])
         progress("started")
         done = self.stage.land(window)
         check = CheckOutcome("lake/bronze/shop_orders", "stored_equals_landed", True, "ERROR", "ok")

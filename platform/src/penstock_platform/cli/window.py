@@ -65,7 +65,7 @@ def summary(penstock: Connections, window: Window) -> dict[str, Any]:
     retired = penstock.windows.retired(window.ref, window.sequence)
     return {
         "topic": window.topic,
-        "window": window.window,
+        "window": window.name,
         "sequence": window.sequence,
         "produced": tiers.get("produced"),
         "stored": window.record_count,
@@ -127,13 +127,25 @@ def show(topic: str, window: str, output: str) -> None:
     print_details(document)
 
 
-def find(penstock: Connections, ref: TopicRef, key: str) -> Window:
-    """The window of a key. Raises CommandError naming the nearest that there are."""
-    window = penstock.windows.find(ref, key)
-    if window is not None:
-        return window
-    recent = ", ".join(w.window for w in penstock.windows.recent(ref, 3)) or "none"
-    raise CommandError(f"{ref.topic} has no window {key}", fix=f"its newest are: {recent}")
+def find(penstock: Connections, ref: TopicRef, name: str) -> Window:
+    """The window of a key, ``<key>#<part>`` or sequence. Raises CommandError naming the nearest
+    that there are, or all windows of the key where it has several."""
+    windows = find_all(penstock, ref, name)
+    if len(windows) == 1:
+        return windows[0]
+    names = f"{windows[0].name} to {windows[-1].name}"
+    raise CommandError(
+        f"{ref.topic}: {name} has {len(windows)} windows", fix=f"name one of {names}"
+    )
+
+
+def find_all(penstock: Connections, ref: TopicRef, name: str) -> list[Window]:
+    """The windows of a name, at least one. Raises CommandError naming the nearest there are."""
+    windows = penstock.windows.named(ref, name)
+    if windows:
+        return windows
+    recent = ", ".join(w.name for w in penstock.windows.recent(ref, 3)) or "none"
+    raise CommandError(f"{ref.topic} has no window {name}", fix=f"its newest are: {recent}")
 
 
 def details(penstock: Connections, window: Window) -> dict[str, Any]:
@@ -254,7 +266,9 @@ def rerun(ctx: click.Context, topic: str, window: str, timeout: float) -> None:
     here = settings()
     penstock = Connections(here)
     ref = penstock.kafka.ref(topic)
-    found = find(penstock, ref, window)
+    # One run lands all windows of a tick, whichever of them is named.
+    named = find_all(penstock, ref, window)
+    found = penstock.windows.tick_of(named[0])[-1]
     api = DagsterApi(here, penstock.clock)
     tags = {
         "dagster/partition": found.window,
@@ -272,12 +286,13 @@ def rerun(ctx: click.Context, topic: str, window: str, timeout: float) -> None:
     for c in outcome.checks:
         wrong = "[red]✗[/]" if c.severity == "ERROR" else "[yellow]![/]"
         out.print(f"  {'[green]✓[/]' if c.passed else wrong} {c.asset} {c.check}: {c.description}")
-    book = penstock.windows.newest_book(ref, found.sequence)
-    state = state_of(book)
-    out.print(f"{topic} {found.window}: [{STYLES.get(state, 'red')}]{state}[/]")
+    states = [state_of(penstock.windows.newest_book(ref, w.sequence)) for w in named]
+    for one, state in zip(named, states, strict=True):
+        out.print(f"{topic} {one.name}: [{STYLES.get(state, 'red')}]{state}[/]")
     if not outcome.succeeded and not outcome.checks:
         ctx.exit(1)
-    if state not in (WindowState.BALANCED, WindowState.ACCEPTED, WindowState.PENDING):
+    fine = (WindowState.BALANCED, WindowState.ACCEPTED, WindowState.PENDING)
+    if any(state not in fine for state in states):
         ctx.exit(3)
 
 
@@ -306,7 +321,7 @@ def accept(topic: str, window: str, reason: str, by: str | None, output: str) ->
         print_json(
             {
                 "topic": topic,
-                "window": found.window,
+                "window": found.name,
                 "state": str(book.state),
                 "records": records,
                 "findings": len(acceptance.findings),
@@ -316,7 +331,7 @@ def accept(topic: str, window: str, reason: str, by: str | None, output: str) ->
         )
         return
     console().print(
-        f"{topic} {found.window}: {book.state}; {records:,} records in "
+        f"{topic} {found.name}: {book.state}; {records:,} records in "
         f"{len(acceptance.findings)} findings accepted by {acceptance.by}"
     )
 

@@ -33,6 +33,7 @@ from penstock_platform.domain.incidents import (
     observe,
     rerun_command,
 )
+from penstock_platform.domain.windows import Window
 from penstock_platform.resources.alerts import Alert
 from penstock_platform.resources.connections import Connections
 from penstock_platform.settings import Settings
@@ -282,9 +283,11 @@ class Translator:
         name, asset = evaluation.key.name, evaluation.key.asset_key
         plan = self._plans.get(asset.to_user_string())
         if plan is not None and evaluation.partition and name in set(Equation):
-            found = self._of_window(plan, evaluation, Equation(name))
-            if found is not None:
-                yield found
+            ref = self._penstock.kafka.ref(plan.name)
+            for window in self._penstock.windows.find(ref, evaluation.partition):
+                found = self._of_window(plan, window, evaluation, Equation(name))
+                if found is not None:
+                    yield found
             return
         source = f"check/{asset.to_user_string()}/{name}/{evaluation.partition or ''}".rstrip("/")
         if evaluation.passed or evaluation.severity != "ERROR":
@@ -302,13 +305,9 @@ class Translator:
         )
 
     def _of_window(
-        self, plan: TopicPlan, evaluation: Evaluation, equation: Equation
+        self, plan: TopicPlan, window: Window, evaluation: Evaluation, equation: Equation
     ) -> Observation | None:
-        ref = self._penstock.kafka.ref(plan.name)
-        window = self._penstock.windows.find(ref, evaluation.partition or "")
-        if window is None:
-            return None
-        book = self._penstock.windows.newest_book(ref, window.sequence)
+        book = self._penstock.windows.newest_book(window.ref, window.sequence)
         result = book.result(equation) if book is not None else None
         if book is None or result is None:
             return None

@@ -1,7 +1,9 @@
-"""The landing run of one window: bronze, silver, books, each proven before the next may start.
+"""The landing run of one tick: bronze, silver, books, each proven before the next may start.
 
-The Dagster partition key names the window; the window object names the offsets. Everything here is
-a pure function of that object and can be run again at any time. The checks live in the steps of
+The Dagster partition key names the tick; its window objects name the offsets. A tick has one
+window, or several where it holds more than `max_records`: they are landed and judged one after the
+other in chain order, and the partition's check result is the worst of theirs. Everything here is
+a pure function of those objects and can be run again at any time. The checks live in the steps of
 their assets (``can_subset``): a blocking one stops the run before what follows, and any of them
 can be run alone.
 """
@@ -14,7 +16,7 @@ from typing import Any
 import dagster as dg
 
 from penstock_platform.components.checks import verdict, window_check
-from penstock_platform.components.metadata import landing_metadata, table, window_metadata
+from penstock_platform.components.metadata import landing_metadata, table, tick_metadata
 from penstock_platform.components.names import TOPIC_TAG
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.domain.books import Book, Equation, WindowState
@@ -43,57 +45,86 @@ BACKFILL = dg.BackfillPolicy.multi_run(1)
 
 
 class WindowAssetContext:
-    """What a step of a landing run works with: connections, the window, its books."""
+    """What a step of a landing run works with: connections, the tick's windows, their books."""
 
     def __init__(self, context: dg.AssetExecutionContext, plan: TopicPlan) -> None:
         self.dagster = context
         self.plan = plan
         self.penstock: Connections = context.resources.penstock
         self.books = Bookkeeper(self.penstock)
-        self.window = find_window(self.penstock, plan, context.partition_key)
+        self.windows = find_windows(self.penstock, plan, context.partition_key)
 
     @property
     def materialising(self) -> bool:
         """False when only the check was asked for."""
         return bool(self.dagster.selected_asset_keys)
 
-    def land(self) -> Receipt:
-        """Land the window, telling of each step."""
-        landed = land_window(self.penstock, self.window, self.tell)
+    def land(self, window: Window) -> Receipt:
+        """Land one window, reporting each step."""
+        landed = land_window(self.penstock, window, lambda step: self.report(window, step))
         if landed.recovered:
             self.dagster.log.warning(
-                "%d records were carried over from the lake: the log has deleted them",
+                "%s: %d records were carried over from the lake: the log has deleted them",
+                window.name,
                 landed.recovered,
             )
         return landed.receipt
 
-    def parse(self, contract: Contract) -> Receipt:
-        """Parse the landed window, telling of each step."""
-        parsed = parse_window(self.penstock, self.window, contract, self.tell)
+    def parse(self, window: Window, contract: Contract) -> Receipt:
+        """Parse one landed window, reporting each step."""
+        parsed = parse_window(
+            self.penstock, window, contract, lambda step: self.report(window, step)
+        )
         silver, bad = parsed.silver, parsed.quarantine
         return replace(silver, counts={**silver.counts, "quarantined": bad.rows})
 
     def quarantine_reasons(self) -> dict[str, int]:
-        """Quarantined records of the window by reason; none where nothing was parsed yet."""
+        """Quarantined records of the windows by reason; none where nothing was parsed yet."""
         name = quarantine_table(self.plan.name)
-        if not self.penstock.lake.row_count(name, self.window.window_id):
-            return {}
-        rows = self.penstock.lake.scan_table(name, self.window.window_id, ("reason",))
-        return Counter(str(reason) for reason in rows.column("reason").to_pylist())
+        reasons: Counter[str] = Counter()
+        for window in self.windows:
+            if self.penstock.lake.row_count(name, window.window_id):
+                rows = self.penstock.lake.scan_table(name, window.window_id, ("reason",))
+                reasons.update(str(reason) for reason in rows.column("reason").to_pylist())
+        return reasons
 
-    def tell(self, step: str) -> None:
-        self.dagster.log.info("%s %s: %s", self.plan.name, self.window.window, step)
+    def report(self, window: Window, step: str) -> None:
+        self.dagster.log.info("%s %s: %s", self.plan.name, window.name, step)
 
     def materialised(self, key: dg.AssetKey, metadata: dict[str, Any]) -> Any:
-        uri = self.penstock.window_uri(self.window)
+        uris = [self.penstock.window_uri(window) for window in self.windows]
         return dg.MaterializeResult(
             asset_key=key,
-            metadata={**window_metadata(self.window, uri), **metadata},
-            data_version=dg.DataVersion(self.window.sha256),
+            metadata={**tick_metadata(self.windows, uris), **metadata},
+            data_version=dg.DataVersion(self.windows[-1].sha256),
         )
 
-    def judged(self, key: dg.AssetKey, book: Book, equation: Equation) -> dg.AssetCheckResult:
-        return judgement(self.plan, key, self.window, book, equation)
+    def judged(
+        self, key: dg.AssetKey, books: Sequence[Book], equation: Equation
+    ) -> dg.AssetCheckResult:
+        """The check result of the partition: the worst of its windows'."""
+        results = [
+            judgement(self.plan, key, window, book, equation)
+            for window, book in zip(self.windows, books, strict=True)
+        ]
+        return worst(results)
+
+
+def worst(results: Sequence[dg.AssetCheckResult]) -> dg.AssetCheckResult:
+    """The result that weighs most: failed before passed, ERROR before WARN, PENDING before
+    BALANCED, the earlier window first. The others are counted in its metadata."""
+
+    def weight(result: dg.AssetCheckResult) -> tuple[bool, bool, bool]:
+        balanced = result.metadata["state"] == dg.TextMetadataValue(str(WindowState.BALANCED))
+        return result.passed, result.severity is not dg.AssetCheckSeverity.ERROR, balanced
+
+    first = min(results, key=weight)
+    if len(results) == 1:
+        return first
+    failed = sum(not r.passed for r in results)
+    counts = {"windows": dg.IntMetadataValue(len(results))}
+    counts["windows_failed"] = dg.IntMetadataValue(failed)
+    return first._replace(metadata={**first.metadata, **counts})
 
 
 def judgement(
@@ -108,10 +139,26 @@ def judgement(
         accept_unaudited=audit.accept_unaudited,
         accepted=book.accepts(equation),
         metadata={
-            "window": window.window,
+            "window": window.name,
             "window_id": window.window_id,
             "rerun": rerun_command(window.topic, window.window),
         },
+    )
+
+
+def tick_judgement(
+    penstock: Connections, plan: TopicPlan, key: dg.AssetKey, window: Window, equation: Equation
+) -> dg.AssetCheckResult:
+    """The check result of the window's partition: the worst of its tick's newest books, as far as
+    they judge the equation."""
+    windows = penstock.windows.tick_of(window)
+    newest = ((w, penstock.windows.newest_book(w.ref, w.sequence)) for w in windows)
+    return worst(
+        [
+            judgement(plan, key, w, book, equation)
+            for w, book in newest
+            if book is not None and book.result(equation) is not None
+        ]
     )
 
 
@@ -120,8 +167,11 @@ def blocks(equation: Equation) -> bool:
     return equation is not Equation.PRODUCED_EQUALS_STORED
 
 
-def find_window(penstock: Connections, plan: TopicPlan, key: str) -> Window:
-    """The frozen window of a partition key. Landing never freezes: without one, it ends here."""
+def find_windows(penstock: Connections, plan: TopicPlan, key: str) -> list[Window]:
+    """The frozen windows of a partition key, in chain order.
+
+    Landing never freezes: without them all, it ends here.
+    """
     try:
         ref = penstock.kafka.ref(plan.name)
     except UnknownTopicError as error:
@@ -130,17 +180,18 @@ def find_window(penstock: Connections, plan: TopicPlan, key: str) -> Window:
             f"the asset {plan.topic_key.to_user_string()}",
             allow_retries=False,
         ) from error
-    window = penstock.windows.find(ref, key)
-    if window is None:
-        newest = penstock.windows.newest(ref)
-        reached = f"the chain ends with {newest.window}" if newest else "its chain is empty"
-        raise dg.Failure(
-            f"window {key} of {plan.name} is not frozen: {reached}. Windows are frozen by "
-            "window_sensor once they have closed; nothing was landed",
-            metadata={"partition": key, "chain_ends_with": newest.window if newest else ""},
-            allow_retries=False,
-        )
-    return window
+    windows = penstock.windows.find(ref, key)
+    if windows and not windows[-1].more:
+        return windows
+    newest = penstock.windows.newest(ref)
+    reached = f"the chain ends with {newest.name}" if newest else "its chain is empty"
+    amount = f"only in part ({len(windows)} windows)" if windows else "not"
+    raise dg.Failure(
+        f"window {key} of {plan.name} is {amount} frozen: {reached}. Windows are frozen by "
+        "window_sensor once they have closed; nothing was landed",
+        metadata={"partition": key, "chain_ends_with": newest.name if newest else ""},
+        allow_retries=False,
+    )
 
 
 def build_bronze(plan: TopicPlan) -> dg.AssetsDefinition:
@@ -148,11 +199,15 @@ def build_bronze(plan: TopicPlan) -> dg.AssetsDefinition:
     key = plan.bronze_key
 
     def land(step: WindowAssetContext) -> Events:
-        landed = step.land() if step.materialising else None
-        book = step.books.prove_landed(step.window, plan.spec)
-        if landed is not None:
-            yield step.materialised(key, landing_metadata(landed, step.penstock.lake))
-        yield step.judged(key, book, Equation.STORED_EQUALS_LANDED)
+        receipts: list[Receipt] = []
+        books: list[Book] = []
+        for window in step.windows:
+            if step.materialising:
+                receipts.append(step.land(window))
+            books.append(step.books.prove_landed(window, plan.spec))
+        if receipts:
+            yield step.materialised(key, landing_metadata(receipts, step.penstock.lake))
+        yield step.judged(key, books, Equation.STORED_EQUALS_LANDED)
 
     return _window_asset(
         plan,
@@ -184,15 +239,18 @@ def build_silver(plan: TopicPlan) -> dg.AssetsDefinition:
         raise ValueError(f"topic {plan.name} declares no schema")
 
     def parse(step: WindowAssetContext) -> Events:
-        if step.materialising:
-            refuse_unproven(step)
-        parsed = step.parse(contract) if step.materialising else None
-        book = step.books.prove_parsed(step.window, plan.spec)
-        if parsed is not None:
-            metadata = landing_metadata(parsed, step.penstock.lake)
+        receipts: list[Receipt] = []
+        books: list[Book] = []
+        for window in step.windows:
+            if step.materialising:
+                refuse_unproven(step, window)
+                receipts.append(step.parse(window, contract))
+            books.append(step.books.prove_parsed(window, plan.spec))
+        if receipts:
+            metadata = landing_metadata(receipts, step.penstock.lake)
             metadata["quarantine_table"] = quarantine_table(plan.name)
             yield step.materialised(key, metadata)
-        yield step.judged(key, book, Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED)
+        yield step.judged(key, books, Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED)
         yield contract_verdict(key, step.quarantine_reasons())
 
     return _window_asset(
@@ -250,10 +308,10 @@ def build_books(plan: TopicPlan) -> dg.AssetsDefinition:
     key = plan.books_key
 
     def reconcile(step: WindowAssetContext) -> Events:
-        book = step.books.prove_produced(step.window, plan.spec)
+        books = [step.books.prove_produced(window, plan.spec) for window in step.windows]
         if step.materialising:
-            yield step.materialised(key, book_metadata(book))
-        yield step.judged(key, book, Equation.PRODUCED_EQUALS_STORED)
+            yield step.materialised(key, book_metadata(books))
+        yield step.judged(key, books, Equation.PRODUCED_EQUALS_STORED)
 
     upstream = plan.silver_key if plan.contract is not None else plan.bronze_key
     return _window_asset(
@@ -275,21 +333,27 @@ def build_books(plan: TopicPlan) -> dg.AssetsDefinition:
     )
 
 
-def book_metadata(book: Book) -> dict[str, Any]:
-    """The tiers side by side, and the window's state."""
+def book_metadata(books: Sequence[Book]) -> dict[str, Any]:
+    """The tiers side by side, summed over the tick's windows, and each window's state."""
+    tiers: Counter[str] = Counter()
+    for book in books:
+        tiers.update(book.tiers)
+    evidence = {name: value for book in books for name, value in book.evidence.items()}
+    if len(books) == 1:
+        lines = [f"- `{r.equation}`: {r.state}" for r in books[0].equations]
+    else:
+        lines = [f"- {b.sequence} `{r.equation}`: {r.state}" for b in books for r in b.equations]
     return {
-        "state": str(book.state),
-        **{f"tier/{name}": count for name, count in book.tiers.items()},
-        **{f"evidence/{name}": value for name, value in book.evidence.items()},
-        "equations": dg.MetadataValue.md(
-            "\n".join(f"- `{r.equation}`: {r.state}" for r in book.equations)
-        ),
+        "state": ", ".join(sorted({str(book.state) for book in books})),
+        **{f"tier/{name}": count for name, count in tiers.items()},
+        **{f"evidence/{name}": value for name, value in evidence.items()},
+        "equations": dg.MetadataValue.md("\n".join(lines)),
     }
 
 
-def refuse_unproven(step: WindowAssetContext) -> None:
+def refuse_unproven(step: WindowAssetContext, window: Window) -> None:
     """Silver's own gate: the books, not this run's luck, say whether the landing is proven."""
-    book = step.books.newest(step.window)
+    book = step.books.newest(window)
     result = book.judged(Equation.STORED_EQUALS_LANDED) if book is not None else None
     if book is not None and result is not None:
         compacted = result.state is WindowState.UNPROVEN and step.plan.spec.compacted
@@ -297,8 +361,8 @@ def refuse_unproven(step: WindowAssetContext) -> None:
             return
     state = result.state if result is not None else WindowState.FROZEN
     raise dg.Failure(
-        f"window {step.window.window} of {step.plan.name} is {state}: its landing is not proven, "
-        f"so it is not parsed. Run: {rerun_command(step.window.topic, step.window.window)}",
+        f"window {window.name} of {step.plan.name} is {state}: its landing is not proven, "
+        f"so it is not parsed. Run: {rerun_command(window.topic, window.window)}",
         metadata={"state": str(state)},
         allow_retries=False,
     )
@@ -317,7 +381,7 @@ def landing_selection(plan: TopicPlan) -> dg.AssetSelection:
 
 
 def build_landing_job(plan: TopicPlan) -> Any:
-    """One run a window."""
+    """One run a tick, whatever the number of its windows."""
     return dg.define_asset_job(
         plan.landing_job,
         selection=landing_selection(plan),

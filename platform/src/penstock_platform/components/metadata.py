@@ -6,6 +6,7 @@ Numbers stay numbers, so that Dagster plots them; names are stable. Tables are b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +60,8 @@ def table(
     return dg.MetadataValue.table(records, schema)
 
 
-def ranges_table(window: Window) -> dg.TableMetadataValue:
-    """The window's exact offset ranges, one row a partition."""
+def ranges_table(windows: Sequence[Window]) -> dg.TableMetadataValue:
+    """The windows' exact offset ranges, one row a partition and window."""
     rows = (
         {
             "partition": p.p,
@@ -70,6 +71,7 @@ def ranges_table(window: Window) -> dg.TableMetadataValue:
             "log_start": p.log_start,
             "high_watermark": p.high_watermark,
         }
+        for window in windows
         for p in window.partitions
     )
     return table(rows, RANGE_SCHEMA)
@@ -95,14 +97,14 @@ def findings_table(findings: Sequence[Finding]) -> dg.TableMetadataValue:
 def window_metadata(window: Window, uri: str = "") -> dict[str, Any]:
     """Which window this is, and exactly which offsets it holds."""
     metadata: dict[str, Any] = {
-        "window": window.window,
+        "window": window.name,
         "window_id": window.window_id,
         "window_sha256": window.sha256,
         "closed_at": window.closed_at,
         "frozen_at": window.frozen_at,
         "kafka/cluster_id": window.cluster_id,
         "kafka/topic_id": window.topic_id,
-        "kafka/offset_ranges": ranges_table(window),
+        "kafka/offset_ranges": ranges_table([window]),
         "records": window.record_count,
     }
     if uri:
@@ -110,19 +112,39 @@ def window_metadata(window: Window, uri: str = "") -> dict[str, Any]:
     return metadata
 
 
-def landing_metadata(receipt: Receipt, lake: Lake) -> dict[str, Any]:
-    """What an attempt put into a table, by its receipt, and the table as a catalogue wants it."""
-    seconds = receipt.seconds
+def tick_metadata(windows: Sequence[Window], uris: Sequence[str]) -> dict[str, Any]:
+    """The windows of one partition key: the only one as it is, several by their sums and ends."""
+    first, last = windows[0], windows[-1]
+    if len(windows) == 1:
+        return window_metadata(first, uris[0])
     return {
-        "rows": receipt.rows,
-        "bytes": receipt.size_bytes,
-        "digest": receipt.digest,
+        **window_metadata(last, uris[-1]),
+        "window": last.window,
+        "windows": ", ".join(window.window_id for window in windows),
+        "records": sum(window.record_count for window in windows),
+        "kafka/offset_ranges": ranges_table(windows),
+    }
+
+
+def landing_metadata(receipts: Sequence[Receipt], lake: Lake) -> dict[str, Any]:
+    """What one run put into a table, by its receipts (one a window, at least one), and the table
+    as a catalogue wants it."""
+    receipt = receipts[-1]
+    rows = sum(r.rows for r in receipts)
+    seconds = sum(r.seconds for r in receipts)
+    counts: Counter[str] = Counter()
+    for r in receipts:
+        counts.update(r.counts)
+    return {
+        "rows": rows,
+        "bytes": sum(r.size_bytes for r in receipts),
+        "digest": ", ".join(str(r.digest) for r in receipts),
         "snapshot_id": str(receipt.snapshot_id),
         "attempt_id": receipt.attempt_id,
         "seconds": round(seconds, 3),
-        "rows_per_second": round(receipt.rows / seconds, 1) if seconds > 0 else 0.0,
-        **receipt.counts,
-        "dagster/partition_row_count": receipt.rows,
+        "rows_per_second": round(rows / seconds, 1) if seconds > 0 else 0.0,
+        **counts,
+        "dagster/partition_row_count": rows,
         "dagster/row_count": lake.row_count(receipt.table),
         "dagster/uri": lake.location(receipt.table),
         "dagster/table_name": receipt.table,

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from penstock_platform.components.checks import report_verdict
-from penstock_platform.components.landing import judgement
+from penstock_platform.components.landing import tick_judgement
 from penstock_platform.components.metadata import table
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.schedules import REVERIFY, build_schedule
@@ -102,16 +102,17 @@ def reverify_topic(
             continue  # not landed yet: its own run is under way
         judged, snapshots = judge_again(books, plan, window, before)
         news = [result for result in judged if changed(before, result)]
-        book = books.archive(window, news, plan.spec, snapshots=snapshots) if news else before
+        if news:
+            books.archive(window, news, plan.spec, snapshots=snapshots)
         for result in judged:
             if result in news:
                 key = EQUATION_ASSETS[result.equation](plan)
-                shown = judgement(plan, key, window, book, result.equation)
+                shown = tick_judgement(penstock, plan, key, window, result.equation)
                 report_verdict(context, shown, window.window)
-                context.log.warning("%s %s: %s", plan.name, window.window, shown.description)
+                context.log.warning("%s %s: %s", plan.name, window.name, shown.description)
             yield {
                 "topic": plan.name,
-                "window": window.window,
+                "window": window.name,
                 "equation": str(result.equation),
                 "state": str(result.state),
                 "expected": result.expected,

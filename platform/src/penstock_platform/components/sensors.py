@@ -95,7 +95,7 @@ def build_window_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.S
             try:
                 for window in freeze(penstock, plan):
                     context.log.info(
-                        "froze %s %s: %d records", plan.name, window.window, window.record_count
+                        "froze %s %s: %d records", plan.name, window.name, window.record_count
                     )
                 ref = penstock.kafka.ref(plan.name)
                 waiting, landed[ref.topic_id] = unlanded(
@@ -108,14 +108,16 @@ def build_window_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.S
                 context.log.error("%s: %s", plan.name, error)
                 notes.append(f"{plan.name}: {error}")
                 continue
-            for window in waiting:
-                if not known_partition(plan, window):
-                    notes.append(unknown_partition_note(plan, window))
-                elif window.record_count:
-                    request = landing_request(context.instance, penstock.clock, plan, window)
+            for tick in ticks_of(penstock, waiting):
+                if not known_partition(plan, tick[0]):
+                    notes.append(unknown_partition_note(plan, tick[0]))
+                elif tick[-1].more:
+                    notes.append(f"{plan.name}: {tick[-1].window} is not frozen to its end yet")
+                elif any(window.record_count for window in tick):
+                    request = landing_request(context.instance, penstock.clock, plan, tick)
                     requests += [request] if request is not None else []
                 else:
-                    empty.append(window)
+                    empty += tick
         requests += settle_request(context.instance, empty)
         reason = "; ".join(notes) or f"no window of {len(plans)} topics is due"
         return dg.SensorResult(
@@ -172,14 +174,25 @@ def unlanded(
     return waiting, waiting[0].sequence if waiting else sequence
 
 
+def ticks_of(penstock: Connections, windows: Sequence[Window]) -> list[list[Window]]:
+    """The ticks that these windows of one topic belong to, each with all of its windows."""
+    ticks: list[list[Window]] = []
+    for window in windows:
+        if not ticks or window.sequence > ticks[-1][-1].sequence:
+            ticks.append(penstock.windows.tick_of(window))
+    return ticks
+
+
 def landing_request(
-    instance: dg.DagsterInstance, clock: Clock, plan: TopicPlan, window: Window
+    instance: dg.DagsterInstance, clock: Clock, plan: TopicPlan, tick: Sequence[Window]
 ) -> dg.RunRequest | None:
-    """One run for one window: the key is the window's own hash, and Dagster runs no key twice.
+    """One run for one tick: the key is its last window's own hash, which holds those before it,
+    and Dagster runs no key twice.
 
     None while a run is under way. A run that ended without a verdict (its process was killed, Spark
     was gone for long) is followed by another, ``ATTEMPTS_MAX`` in all; then the alert has the word.
     """
+    window = tick[-1]
     records = instance.get_run_records(
         dg.RunsFilter(job_name=plan.landing_job, tags={WINDOW_ID_TAG: window.window_id})
     )
@@ -243,9 +256,11 @@ def build_evidence_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg
             except (ClusterError, ArchiveError, ChainError) as error:
                 notes.append(f"{plan.name}: {error}")
                 continue
+            # One run judges all windows of a tick: of those that wait, the last one asks for it.
+            by_tick = {window.window: (window, books) for window, books in waiting}
             requests += [
                 evidence_request(plan, window, books)
-                for window, books in waiting
+                for window, books in by_tick.values()
                 if known_partition(plan, window)
             ]
         reason = "; ".join(notes) or "no window waits for evidence"

@@ -87,7 +87,7 @@ def settle_window(
     for key, equation, made in stages:
         metadata: dict[str, Any] = {"rows": 0, "dagster/partition_row_count": 0}
         if key == plan.books_key:
-            metadata = book_metadata(made)
+            metadata = book_metadata([made])
         context.log_event(
             dg.AssetMaterialization(
                 key,

@@ -289,7 +289,7 @@ def _dedup_key(cluster: str, window: Window, findings: Sequence[Finding]) -> str
     if findings and all(f.kind == "beyond_log_end" for f in findings):
         first = min(r for f in findings for r in f.ranges)
         return f"audit:{cluster}:{window.topic}:log-end:{first.partition}-{first.start}"
-    return f"audit:{cluster}:{window.topic}:{window.window}"
+    return f"audit:{cluster}:{window.topic}:{window.name}"
 
 
 def _summary(window: Window, result: EquationResult, findings: Sequence[Finding]) -> str:
@@ -328,7 +328,7 @@ def _details(
 
     details: dict[str, Any] = {
         "state": str(result.state),
-        "window": window.window,
+        "window": window.name,
         "window_id": window.window_id,
         "expected": result.expected,
         "found": result.found,
@@ -339,7 +339,7 @@ def _details(
         "incarnations": sorted({f.incarnation for f in findings if f.incarnation}),
         "owner": ", ".join(owners),
         "manifest": manifest,
-        "show": f"penstock window show {window.topic} {window.window}",
+        "show": f"penstock window show {window.topic} {window.name}",
     }
     if _rerun_helps(findings):
         details["rerun"] = rerun_command(window.topic, window.window)

@@ -131,7 +131,7 @@ class SchemaSpec(_Part):
 class LandSpec(_Part):
     """Landing in the lake: ``window`` is minutely, hourly, daily or a cron in UTC.
 
-    ``max_records`` bounds a window that is frozen late; the newest always takes the rest.
+    ``max_records`` bounds every window; a tick that holds more is several windows.
     """
 
     window: str = "hourly"

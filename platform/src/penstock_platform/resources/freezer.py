@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from datetime import datetime
 from importlib.metadata import version
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
 from penstock_platform.domain.clock import Clock, from_iso
 from penstock_platform.domain.cron import CronWindow, due_windows
 from penstock_platform.domain.topics import TopicSpec
 from penstock_platform.domain.windows import (
+    FreezePlan,
     PartitionOffsets,
+    StartOffset,
     TopicRef,
     Window,
     plan_freeze,
@@ -57,7 +59,8 @@ def freeze_due(
     """Freeze what is due for a topic and return the windows that this call published.
 
     ``start`` is when the first window of the partition definition opens. At most ``windows_max``
-    windows are published in a call; when more are missing the next call goes on. Raises
+    windows are published in a call; when more are missing, also of one tick, the next call goes
+    on. Raises
     FreezeError for a topic without ``land``, NewIncarnationError for a recreated topic unless
     ``begin_new``, ChainError, ClusterError and ArchiveError as they come.
     """
@@ -68,25 +71,23 @@ def freeze_due(
     published: list[Window] = []
     for _race in range(LOST_RACES_MAX):
         newest = store.newest(ref)
-        since = max(start, from_iso(newest.closed_at)) if newest else start
-        missing = due_windows(spec.land.cron, since, clock.now())
-        due = list(islice(missing, windows_max - len(published)))
+        due, complete = _due(spec.land.cron, newest, start, clock.now(), windows_max)
         if not due:
             return published
-        complete = next(missing, None) is None
         offsets = kafka.offsets(spec.name)
-        planned = plan_freeze(
-            ref,
-            newest,
-            due,
-            offsets,
+        plan = FreezePlan(
+            ref=ref,
+            offsets=offsets,
             max_records=spec.land.max_records,
             frozen_at=clock.now(),
             code_version=CODE_VERSION,
+            starts={} if newest else {p: StartOffset(p, o.log_start) for p, o in offsets.items()},
             stamped_cuts=_stamped_cuts(kafka, spec.name, due[:-1] if complete else due),
             reaches_newest=complete,
         )
-        for window in planned:
+        for window in plan_freeze(plan, newest, due):
+            if len(published) == windows_max:
+                return published
             if not store.publish(window):
                 break
             published.append(window)
@@ -96,6 +97,22 @@ def freeze_due(
         f"topic {spec.name}: lost {LOST_RACES_MAX} races for the end of its chain; "
         "are more than a few freezers running?"
     )
+
+
+def _due(
+    cron: str, newest: Window | None, start: datetime, now: datetime, most: int
+) -> tuple[list[CronWindow], bool]:
+    """The ticks to freeze, oldest first, at most ``most``, and whether they are all that are due.
+
+    A tick whose windows were not all published (a crash, the bound of a call) comes first.
+    """
+    since = max(start, from_iso(newest.closed_at)) if newest else start
+    missing = due_windows(cron, since, now)
+    if newest is not None and newest.more:
+        open_tick = CronWindow(from_iso(newest.opened_at), from_iso(newest.closed_at))
+        missing = chain([open_tick], missing)
+    due = list(islice(missing, most))
+    return due, next(missing, None) is None
 
 
 def _stamped_cuts(

@@ -18,7 +18,7 @@ from functools import lru_cache
 from penstock_platform.domain import archive_keys as keys
 from penstock_platform.domain.books import Acceptance, Book, Finding
 from penstock_platform.domain.clock import from_iso, to_iso
-from penstock_platform.domain.cron import opening_of, tick_at_or_after
+from penstock_platform.domain.cron import CronError, opening_of, tick_at_or_after
 from penstock_platform.domain.receipts import Receipt
 from penstock_platform.domain.windows import ChainError, TopicRef, Window, check_link
 from penstock_platform.resources.archive import Archive
@@ -60,19 +60,40 @@ class WindowStore:
         self._newest_seen[ref] = first_free - 1
         return self.get(ref, first_free - 1)
 
-    def find(self, ref: TopicRef, key: str) -> Window | None:
-        """The window of a Dagster partition key. Raises CronError for what is not a key."""
+    def find(self, ref: TopicRef, key: str) -> list[Window]:
+        """All windows of a Dagster partition key, in chain order. Raises CronError for what is
+        not a key."""
         wanted = opening_of(key)
         newest = self.newest(ref)
-        low, high = 0, newest.sequence if newest else -1
-        while low <= high:
+        low, high = 0, newest.sequence + 1 if newest else 0
+        while low < high:
             middle = (low + high) // 2
-            window = self._present(ref, middle)
-            opened = from_iso(window.opened_at)
-            if opened == wanted:
-                return window
-            low, high = (middle + 1, high) if opened < wanted else (low, middle - 1)
-        return None
+            before = from_iso(self._present(ref, middle).opened_at) < wanted
+            low, high = (middle + 1, high) if before else (low, middle)
+        found: list[Window] = []
+        while (window := self.get(ref, low + len(found))) is not None and window.window == key:
+            found.append(window)
+        return found
+
+    def named(self, ref: TopicRef, name: str) -> list[Window]:
+        """The windows that a person names: a key (all of its windows), ``<key>#<part>`` or a
+        sequence. Raises CronError for what is none of these."""
+        if name.isdecimal():
+            window = self.get(ref, int(name))
+            return [window] if window is not None else []
+        key, mark, part = name.partition("#")
+        if mark and not part.isdecimal():
+            raise CronError(f"{name!r}: after # comes the number of a part, as in {key}#2")
+        return [w for w in self.find(ref, key) if not mark or w.part == int(part)]
+
+    def tick_of(self, window: Window) -> list[Window]:
+        """All windows of the window's tick, in chain order; the last says ``more`` where the tick
+        is not frozen to its end yet."""
+        first = window.sequence - window.part + 1
+        found = [self._present(window.ref, n) for n in range(first, window.sequence + 1)]
+        while found[-1].more and (following := self.get(window.ref, found[-1].sequence + 1)):
+            found.append(following)
+        return found
 
     def all(self, ref: TopicRef, since: int = 0) -> Iterator[Window]:
         """The chain from a place on, each link checked. Raises ChainError where one is broken."""
@@ -234,7 +255,7 @@ class WindowStore:
         if not reason.strip():
             raise ValueError("an acceptance needs a reason: --reason 'why this is lived with'")
         if not findings:
-            raise ValueError(f"window {window.window} of {window.topic} has no finding to accept")
+            raise ValueError(f"window {window.name} of {window.topic} has no finding to accept")
         acceptance = Acceptance(window.window_id, by, reason.strip(), to_iso(at), findings)
         self._append(
             lambda n: keys.acceptance_key(window.ref, window.sequence, n), acceptance.to_bytes()
