@@ -11,6 +11,7 @@ UV_VERSION := 0.13.8
 BIN := .venv/bin
 PROJECTS := broker broker/client platform pipelines
 INSTALLED := .venv/.installed
+OLD_LIBRDKAFKA := tests/broker/clients/librdkafka
 
 # The machine's own certificate authorities, for uv as for everything else.
 export UV_SYSTEM_CERTS ?= 1
@@ -27,13 +28,14 @@ help: ## list these targets
 
 install: $(INSTALLED) ## fill .venv/ from requirements.lock, every version with its hash
 
-$(INSTALLED): requirements.lock $(PROJECTS:%=%/pyproject.toml)
+$(INSTALLED): requirements.lock $(PROJECTS:%=%/pyproject.toml) $(wildcard $(OLD_LIBRDKAFKA)/*.txt)
 	@$(call bring_uv) && \
 	{ [ -x $(BIN)/python ] || "$$uv" venv --quiet --python "$(PYTHON)" .venv || "$$uv" venv .venv; } && \
 	echo "filling .venv/ from requirements.lock" && \
 	"$$uv" pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
 	"$$uv" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation \
-		$(PROJECTS:%=-e ./%)
+		$(PROJECTS:%=-e ./%) && \
+	$(call old_librdkafka)
 	@touch $(INSTALLED)
 
 lock: ## renew requirements.lock from the four pyproject.toml
@@ -86,6 +88,16 @@ down: install ## stop them
 
 clean: ## remove what install and the tools made (not .penstock/, which holds data)
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+# Old librdkafkas for the tests, out of wheels for other Pythons: only the shared library counts.
+define old_librdkafka
+if [ "$$(uname -sm)" = "Linux x86_64" ]; then for pinned in $(OLD_LIBRDKAFKA)/*.txt; do \
+	version=$${pinned##*/}; version=$${version%.txt}; \
+	"$$uv" pip install --quiet --python $(BIN)/python --target ".venv/librdkafka-$$version" --no-deps \
+		--only-binary :all: --python-platform x86_64-manylinux2014 \
+		--python-version "$$(sed -n 's/^# Python //p' "$$pinned")" --require-hashes -r "$$pinned" || exit 1; \
+done; fi
+endef
 
 # Sets $$uv: the one on PATH, else one under .tools/, made with whatever this Python has.
 define bring_uv

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from penstock_platform.resources.batches import unread_offsets
 from penstock_platform.resources.kafka import ClusterError, KafkaCluster, UnknownTopicError
 from penstock_platform.settings import KafkaSettings, Settings
 
-FOREIGN_KAFKA = "PENSTOCK_TEST_KAFKA"
 pytestmark = pytest.mark.services
 
 
@@ -143,9 +141,6 @@ def test_no_offset_is_rightly_unread_where_there_are_no_transactions(cluster_set
         unread_offsets(cluster_settings, "nowhere", [OffsetRange(0, 0, 1)])
 
 
-@pytest.mark.skipif(
-    FOREIGN_KAFKA not in os.environ, reason="our broker has no transactions: run against Apache's"
-)
 def test_markers_and_aborted_transactions_are_rightly_unread(kafka, cluster_settings, topic):
     producer = Producer(
         {
