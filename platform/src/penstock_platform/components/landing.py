@@ -64,9 +64,11 @@ class WindowAssetContext:
         landed = land_window(self.penstock, window, lambda step: self.report(window, step))
         if landed.recovered:
             self.dagster.log.warning(
-                "%s: %d records were carried over from the lake: the log has deleted them",
+                "%s: %d records were restored from snapshot %s of the table: the log has deleted "
+                "them",
                 window.name,
                 landed.recovered,
+                landed.source.snapshot_id,
             )
         return landed.receipt
 

@@ -1,7 +1,7 @@
 """Land and parse a window: interrupt what still runs, run the Spark job, receipt, group offsets.
 
 Every step can be killed between any two instructions and run again. What a second run finds and
-does, step by step (``at`` is told the names in quotes):
+does, step by step (``at`` gets the names in quotes):
 
 1. Interrupt. A killed run's operation goes on in the Connect server; it is interrupted by its tag.
    One that commits in that very moment commits before the base is taken, or is refused by the
@@ -22,23 +22,26 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from penstock_platform.domain.clock import to_iso
 from penstock_platform.domain.contract import Contract
-from penstock_platform.domain.ranges import OffsetRange, count
+from penstock_platform.domain.ranges import count, tell
 from penstock_platform.domain.receipts import Receipt
-from penstock_platform.domain.reconcile import retained_away
+from penstock_platform.domain.recovery import RerunSource, SourceKind
 from penstock_platform.domain.topics import bronze_table, consumer_group
 from penstock_platform.domain.windows import Window
 from penstock_platform.resources.kafka import ClusterError
 from penstock_platform.resources.lake import LakeSnapshot
+from penstock_platform.resources.recovery import rerun_source
 from penstock_platform.spark.java_client import java_properties
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock_platform.resources.connections import Connections
     from penstock_platform.spark.landing import LandingResult
     from penstock_platform.spark.silver import ParseResult
@@ -51,18 +54,23 @@ class LostLandingError(RuntimeError):
     """The job ended well and its commit is not in the table: someone has expired or undone it."""
 
 
+class UnprovenRecoveryError(RuntimeError):
+    """The log no longer has the window, and no snapshot of the table proves: nothing was done."""
+
+
 class RecreatedTopicError(RuntimeError):
     """The broker's topic is another one than the window's: its offsets mean other records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """A landed window: its receipt, and what the job counted. ``recovered``: offsets that the
-    broker has deleted, whose rows were carried over from the lake."""
+    """A landed window: its receipt, and what the job counted. ``source``: where the rows came from;
+    ``recovered``: how many of them from a snapshot of the table."""
 
     receipt: Receipt
     result: LandingResult
     snapshot: LakeSnapshot
+    source: RerunSource
     recovered: int = 0
 
 
@@ -78,31 +86,19 @@ class Parsed:
 def land_window(penstock: Connections, window: Window, at: Step = lambda _step: None) -> Landed:
     """Land one frozen window in bronze and write its receipt.
 
-    Raises RecreatedTopicError, ClusterError, SparkUnavailableError, LandingError,
-    LostLandingError; nothing that was landed before is lost by any of them.
+    Raises RecreatedTopicError, UnprovenRecoveryError, ClusterError, SparkUnavailableError,
+    LandingError, LostLandingError; nothing that was landed before is lost by any of them.
     """
-    from penstock_platform.spark.landing import LandingJob, land_bronze  # noqa: PLC0415
-
     _refuse_another_topic(penstock, window)
-    starts = {p: o.log_start for p, o in penstock.kafka.offsets(window.topic).items()}
-    gone = retained_away(window, starts)
     table = bronze_table(window.topic)
     tag = operation_tag(window, "bronze")
     penstock.spark.interrupt(tag)
-    job = LandingJob(
-        bootstrap_servers=penstock.settings.bootstrap_servers,
-        attempt_id=uuid.uuid4().hex,
-        kafka_properties=java_properties(penstock.settings.kafka.properties),
-        gone=gone,
-        recover_from=_older_states(penstock, table, window) if gone else (),
-        at=at,
-    )
     started = time.monotonic()
     with penstock.spark.tagged(tag) as spark:
-        result = land_bronze(spark, window, job)
+        source, result = _land(penstock, spark, window, at)
     at("committed")
     snapshot = _commit_of(penstock, table, window, result.attempt_id)
-    recovered = _recovered(result.rows, window, gone)
+    recovered = _recovered(result.rows, window, source)
     receipt = penstock.windows.add_receipt(
         Receipt.of(
             window,
@@ -121,7 +117,70 @@ def land_window(penstock: Connections, window: Window, at: Step = lambda _step: 
     at("receipted")
     report_progress(penstock, window)
     at("reported")
-    return Landed(receipt, result, snapshot, recovered)
+    return Landed(receipt, result, snapshot, source, recovered)
+
+
+def _land(
+    penstock: Connections, spark: SparkSession, window: Window, at: Step
+) -> tuple[RerunSource, LandingResult]:
+    """Land from the log and, for what it has deleted, from the one snapshot that proves.
+
+    What was restored must have the receipt's digest as a whole. Where it has not, or where the log
+    gives as many records as before with another digest, the log holds other records at these
+    offsets than were landed (it was cut and has grown again): all rows come from the snapshot then.
+    """
+    from penstock_platform.spark.landing import (  # noqa: PLC0415 - pyspark
+        LandingError,
+        LandingJob,
+        digest_as_of,
+        land_bronze,
+    )
+
+    table = bronze_table(window.topic)
+
+    def digest_of(snapshot_id: int) -> str | None:
+        return digest_as_of(spark, table, window, snapshot_id)
+
+    def land(source: RerunSource) -> LandingResult:
+        job = LandingJob(
+            bootstrap_servers=penstock.settings.bootstrap_servers,
+            attempt_id=uuid.uuid4().hex,
+            kafka_properties=java_properties(penstock.settings.kafka.properties),
+            gone=source.gone,
+            recover_from=source.snapshot_id,
+            at=at,
+        )
+        return land_bronze(spark, window, job)
+
+    source = rerun_source(penstock, window, digest_of)
+    if source.kind is SourceKind.NOTHING:
+        raise UnprovenRecoveryError(
+            f"window {window.window} of {window.topic} was not landed again: the log has deleted "
+            f"{tell(source.gone)}, and no snapshot of {table} has the content of any of its "
+            "receipts. The table was left as it is"
+        )
+    result = land(source)
+    if source.digest in ("", result.digest) and not _rewritten(penstock, window, result):
+        return source, result
+    wholly = rerun_source(penstock, window, digest_of, wholly=True)
+    if wholly.kind is not SourceKind.SNAPSHOT:
+        if source.kind is SourceKind.LOG:
+            return source, result  # the receipt's rows are gone; the log is what there is
+    elif (restored := land(wholly)).digest == wholly.digest:
+        return wholly, restored
+    raise LandingError(
+        f"window {window.window} of {window.topic} was restored from snapshot "
+        f"{source.snapshot_id} of {table} and has digest {result.digest}, where its receipt says "
+        f"{source.digest}. No receipt was written; run it again: "
+        f"penstock window rerun {window.topic} {window.window}"
+    )
+
+
+def _rewritten(penstock: Connections, window: Window, result: LandingResult) -> bool:
+    """Whether the window has as many rows as its newest receipt says, and others."""
+    receipts = penstock.windows.receipts(window.ref, result.table, window.sequence)
+    known = next((r for r in reversed(receipts) if r.digest), None)
+    return known is not None and known.rows == result.rows and known.digest != result.digest
 
 
 def parse_window(
@@ -204,11 +263,6 @@ def _refuse_another_topic(penstock: Connections, window: Window) -> None:
         )
 
 
-def _older_states(penstock: Connections, table: str, window: Window) -> tuple[int, ...]:
-    """Snapshots that the window was once landed in, newest first, as far as they are kept."""
-    return tuple(s.snapshot_id for s in penstock.lake.snapshots_with(table, window.window_id))
-
-
 def _commit_of(penstock: Connections, table: str, window: Window, attempt_id: str) -> LakeSnapshot:
     snapshot = penstock.lake.snapshot_of_attempt(table, attempt_id)
     if snapshot is None:
@@ -220,6 +274,6 @@ def _commit_of(penstock: Connections, table: str, window: Window, attempt_id: st
     return snapshot
 
 
-def _recovered(rows: int, window: Window, gone: Sequence[OffsetRange]) -> int:
-    lost = count(gone)
+def _recovered(rows: int, window: Window, source: RerunSource) -> int:
+    lost = count(source.gone)
     return max(0, rows - (window.record_count - lost)) if lost else 0

@@ -8,9 +8,9 @@ The fence: the base snapshot is taken before the read, and the commit is refused
 serializable isolation) when anything has touched the window's rows since: a zombie of this job, a
 compaction, a person. A refused commit takes a fresh base and tries again.
 
-Offsets that the broker has deleted meanwhile (``LandingJob.gone``) are not silently skipped: what
-the lake still holds of them, in the base snapshot or in an older one, is carried over into the new
-commit. What is nowhere is missing in the table, and the books name it.
+Offsets that the broker has deleted meanwhile (``LandingJob.gone``) are not silently skipped: their
+rows come from exactly one snapshot of the table, which the caller has proven
+(``domain/recovery.py``). What is nowhere is missing in the table, and the books name it.
 
 Not promised: one row per offset on compacted or transactional topics; there the log itself has
 holes.
@@ -60,6 +60,10 @@ READER_OPTIONS = {
 }
 
 
+# What Spark says of a snapshot whose metadata or data files are no longer there.
+_FILE_GONE = ("Cannot find snapshot", "NotFoundException", "NoSuchKey", "does not exist")
+
+
 class LandingError(RuntimeError):
     """A window that could not be landed: names window, table and cause. Nothing was committed."""
 
@@ -68,16 +72,16 @@ class LandingError(RuntimeError):
 class LandingJob:
     """What one attempt needs to know beside the window.
 
-    ``kafka_properties`` carry the Java client's names. ``gone``: offsets of the window below the
-    broker's log start. ``recover_from``: older snapshots of the table, best first, that may still
-    hold rows of ``gone``. ``at`` is told each step's name as it is reached.
+    ``kafka_properties`` carry the Java client's names. ``gone``: offsets of the window that are not
+    read from the broker. ``recover_from``: the snapshot of the table that has the rows of ``gone``;
+    None where there is none. ``at`` gets each step's name as it is reached.
     """
 
     bootstrap_servers: str
     attempt_id: str
     kafka_properties: Mapping[str, str] = field(default_factory=dict)
     gone: tuple[OffsetRange, ...] = ()
-    recover_from: tuple[int, ...] = ()
+    recover_from: int | None = None
     at: Callable[[str], None] = lambda _step: None
 
 
@@ -134,9 +138,7 @@ def _attempt(
     spark: SparkSession, table: LakeTable, window: Window, job: LandingJob
 ) -> dict[str, int]:
     base = base_snapshot(spark, table)
-    rows = window_rows(spark, window, job)
-    if job.gone:
-        rows = rows.unionByName(_carried_over(spark, table.name, window, job, base))
+    rows = _rows(spark, table.name, window, job)
     job.at("planned")
     counted = Observation()
     figures = (
@@ -154,19 +156,50 @@ def _attempt(
     return {**seen, "record_bytes": seen["values"] + seen["keys"]}
 
 
-def _written(spark: SparkSession, table: LakeTable, window: Window, job: LandingJob) -> DataFrame:
-    """The rows that this attempt has committed."""
-    snapshot = snapshot_of_attempt(spark, table, job.attempt_id)
+def _rows(spark: SparkSession, table: str, window: Window, job: LandingJob) -> DataFrame:
+    """What the window holds: the broker's records, and those of ``gone`` from one snapshot."""
+    parts = []
+    if any(remaining_ranges(window, job.gone)):
+        parts.append(window_rows(spark, window, job))
+    if job.gone and job.recover_from is not None:
+        inside = reduce(lambda a, b: a | b, (_within(r) for r in job.gone))
+        parts.append(rows_as_of(spark, table, window, job.recover_from).where(inside))
+    return reduce(DataFrame.unionByName, parts) if parts else spark.table(table).limit(0)
+
+
+def rows_as_of(spark: SparkSession, table: str, window: Window, snapshot_id: int) -> DataFrame:
+    """The window's rows in a table as of one of its snapshots."""
     return (
-        spark.read.option("versionAsOf", str(snapshot))
-        .table(table.name)
+        spark.read.option("versionAsOf", str(snapshot_id))
+        .table(table)
         .where(sf.col("window_id") == window.window_id)
     )
 
 
+def digest_as_of(spark: SparkSession, table: str, window: Window, snapshot_id: int) -> str | None:
+    """The digest of the window's bronze rows as of a snapshot, as a receipt has it.
+
+    None where the snapshot or one of its files is gone; other errors are raised.
+    """
+    rows = rows_as_of(spark, table, window, snapshot_id)
+    try:
+        found = rows.agg(*digest_halves(row_digest())).collect()[0]
+    except PySparkException as error:
+        if any(text in str(error) for text in _FILE_GONE):
+            return None
+        raise
+    return digest_of_halves(int(found["low"] or 0), int(found["high"] or 0))
+
+
+def _written(spark: SparkSession, table: LakeTable, window: Window, job: LandingJob) -> DataFrame:
+    """The rows that this attempt has committed."""
+    snapshot = snapshot_of_attempt(spark, table, job.attempt_id)
+    return rows_as_of(spark, table.name, window, snapshot or 0)
+
+
 def window_rows(spark: SparkSession, window: Window, job: LandingJob) -> DataFrame:
     """The window's records as bronze rows, straight from the broker; ``gone`` offsets left out."""
-    ranges = remaining_ranges(window, job.gone)
+    ranges = [r for r in remaining_ranges(window, job.gone) if r]
     options = {
         **READER_OPTIONS,
         **{f"kafka.{name}": value for name, value in job.kafka_properties.items()},
@@ -178,7 +211,6 @@ def window_rows(spark: SparkSession, window: Window, job: LandingJob) -> DataFra
     }
     records = spark.read.format("kafka").options(**options).load()
     count = sum(len(r) for r in ranges)
-    occupied = sum(1 for r in ranges if len(r))
     return records.select(
         sf.lit(window.window_id).alias("window_id"),
         sf.col("topic"),
@@ -189,7 +221,7 @@ def window_rows(spark: SparkSession, window: Window, job: LandingJob) -> DataFra
         sf.col("key"),
         sf.col("value"),
         sf.col("headers"),
-    ).coalesce(files_of(count, occupied))
+    ).coalesce(files_of(count, len(ranges)))
 
 
 def files_of(records: int, partitions: int) -> int:
@@ -204,10 +236,8 @@ def files_of(records: int, partitions: int) -> int:
 
 
 def remaining_ranges(window: Window, gone: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
-    """The window's ranges, each begun where the broker's log still does; ends are kept.
-
-    ``gone`` holds at most one range a partition, a prefix of the window's.
-    """
+    """What is read from the broker: one range for each of the window's, its end kept, begun after
+    what is gone. ``gone`` takes at most a beginning of each range, or all of it."""
     first = {r.partition: r.end for r in gone}
     return tuple(
         OffsetRange(r.partition, min(r.end, max(r.start, first.get(r.partition, r.start))), r.end)
@@ -250,22 +280,6 @@ def snapshot_properties(window: Window, attempt_id: str) -> dict[str, str]:
 def first_line(error: PySparkException) -> str:
     """What a JVM error says, without its stack."""
     return str(error).strip().split("\n", 1)[0]
-
-
-def _carried_over(
-    spark: SparkSession, table: str, window: Window, job: LandingJob, base: int | None
-) -> DataFrame:
-    snapshots = list(dict.fromkeys(s for s in (base, *job.recover_from) if s is not None))
-    inside = reduce(lambda a, b: a | b, (_within(r) for r in job.gone))
-    held = [
-        spark.read.option("versionAsOf", str(snapshot))
-        .table(table)
-        .where((sf.col("window_id") == window.window_id) & inside)
-        for snapshot in snapshots
-    ]
-    if not held:
-        return spark.table(table).limit(0)
-    return reduce(DataFrame.unionByName, held).dropDuplicates(["partition", "offset"])
 
 
 def _within(gone: OffsetRange) -> Column:

@@ -31,6 +31,11 @@ QUARANTINE_COLUMNS: tuple[tuple[str, str], ...] = (
     ("value", "binary"),
 )
 
+# What the log has deleted can be repaired from a window's receipted snapshot while that is kept.
+# Iceberg's expire_snapshots obeys these unless it is called with other values.
+REPAIR_HORIZON_DAYS = 90
+SNAPSHOTS_KEPT_MIN = 100
+
 TABLE_PROPERTIES = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
@@ -41,9 +46,12 @@ TABLE_PROPERTIES = {
     "write.spark.fanout.enabled": "true",
     # Other windows' commits are no conflict: take the new base and go on.
     "commit.retry.num-retries": "20",
+    "history.expire.max-snapshot-age-ms": str(REPAIR_HORIZON_DAYS * 24 * 3600 * 1000),
+    "history.expire.min-snapshots-to-keep": str(SNAPSHOTS_KEPT_MIN),
+    # Files of older metadata only: the current one lists every snapshot that is kept.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # Snapshots name the windows they touched, so a receipt's standing is read from the summaries.
+    # Snapshots name the windows they touched: the summaries say whether a receipt counts.
     "write.summary.partition-limit": "20",
 }
 

@@ -1,0 +1,65 @@
+"""Asking log, archive and lake for what ``domain/recovery.py`` needs to choose a re-run's source.
+
+Only reads. The log is asked for its starts and nothing else; the table is read only where the log
+has deleted a part of the window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.reconcile import retained_away
+from penstock_platform.domain.recovery import (
+    DigestOf,
+    KeptSnapshot,
+    RerunSource,
+    choose_source,
+)
+from penstock_platform.domain.topics import bronze_table
+from penstock_platform.domain.windows import Window
+
+if TYPE_CHECKING:
+    from penstock_platform.resources.connections import Connections
+
+
+def rerun_source(
+    penstock: Connections, window: Window, digest_of: DigestOf, *, wholly: bool = False
+) -> RerunSource:
+    """Where a landing of this window takes its rows from now.
+
+    ``digest_of``: the digest of the window's bronze rows as of a snapshot. ``wholly``: as if the
+    log had none of its offsets. Raises ClusterError when the broker does not say where its log
+    begins.
+    """
+    gone = window.ranges if wholly else missing_in_log(penstock, window)
+    if not any(gone):
+        return choose_source((), (), (), digest_of)
+    table = bronze_table(window.topic)
+    return choose_source(
+        gone,
+        penstock.windows.receipts(window.ref, table, window.sequence),
+        kept_snapshots(penstock, table, window),
+        digest_of,
+    )
+
+
+def missing_in_log(penstock: Connections, window: Window) -> tuple[OffsetRange, ...]:
+    """The window's offsets that the log has deleted."""
+    starts = {p: o.log_start for p, o in penstock.kafka.offsets(window.topic).items()}
+    return retained_away(window, starts)
+
+
+def kept_snapshots(penstock: Connections, table: str, window: Window) -> list[KeptSnapshot]:
+    """The snapshots that may have the window's rows as they once were, newest first.
+
+    Beside every commit that changed the window's rows the one before it: what a compaction wrote
+    has the same rows in other files, and may be kept when the landing's own snapshot is not.
+    """
+    current = penstock.lake.current_snapshot(table)
+    found = {current.snapshot_id: ""} if current is not None else {}
+    for snapshot in penstock.lake.snapshots_with(table, window.window_id):
+        found[snapshot.snapshot_id] = snapshot.attempt_id
+        if snapshot.parent_id is not None:
+            found.setdefault(snapshot.parent_id, "")
+    return [KeptSnapshot(snapshot_id, attempt) for snapshot_id, attempt in found.items()]
