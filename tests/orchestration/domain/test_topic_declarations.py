@@ -137,11 +137,21 @@ def test_names_that_follow_from_a_topic():
 
 def test_topics_that_would_share_a_table_are_refused():
     a, b = (load_topic(f"metadata: {{name: {name}}}\nland: {{}}") for name in ("a.b", "a_b"))
-    refuse_collisions([a])
-    with pytest.raises(TopicError, match=r"both land in lake\.bronze\.a_b"):
-        refuse_collisions([a, b])
-    with pytest.raises(TopicError, match="declared twice"):
-        refuse_collisions([a, a])
+    refuse_collisions([(a, "a.yaml:2")])
+    with pytest.raises(TopicError, match=r"both land in lake\.bronze\.a_b") as error:
+        refuse_collisions([(a, "a.yaml:2"), (b, "b.yaml:2")])
+    assert "a.yaml:2" in str(error.value)
+    assert "b.yaml:2" in str(error.value)
+
+
+def test_a_topic_declared_twice_is_refused_with_both_places():
+    a = load_topic("metadata: {name: a}")
+    with pytest.raises(TopicError) as error:
+        refuse_collisions([(a, "a.yaml:2"), (a, "b.yaml:9"), (a, "c.yaml:4")])
+    assert str(error.value).splitlines() == [
+        "b.yaml:9: topic a is declared twice, first at a.yaml:2; keep one declaration",
+        "c.yaml:4: topic a is declared twice, first at a.yaml:2; keep one declaration",
+    ]
 
 
 @pytest.mark.parametrize("text", ["250ms", "90s", "15m", "36h", "7d"])

@@ -1,4 +1,4 @@
-"""Reading a component's YAML so that every mistake is told with its file and line.
+"""Reading a component's YAML so that every mistake is named with its file and line.
 
 Dagster hands a component its attributes and where each key stands. The platform's own models do the
 judging (``domain.topics.parse_topic``), because they know the remedy; this module joins the two.
@@ -7,13 +7,16 @@ judging (``domain.topics.parse_topic``), because they know the remedy; this modu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-KeyPath = tuple[str | int, ...]
+from penstock_platform.domain.problems import KeyPath, line_of, place, problems_of
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class DeclarationError(dg.DagsterInvalidDefinitionError):
@@ -39,38 +42,57 @@ def values_of(attributes: BaseModel | None) -> dict[str, Any]:
     return dict(attributes.model_extra or {}) if attributes is not None else {}
 
 
-def file_of(context: dg.ComponentLoadContext) -> str:
-    """The declaration's file, as short as it can be said from where the command runs."""
+@dataclass(frozen=True)
+class Source:
+    """Where a declaration was read: its file, its folder, and the 1-based line of every key."""
+
+    file: str
+    folder: Path
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+
+    def at(self, *path: str | int) -> str:
+        """`file:line` of a key, or of the nearest one above it."""
+        return place(self.file, line_of(self.lines, path))
+
+
+def source_of(context: dg.ComponentLoadContext) -> Source:
+    """The source of what Dagster loads."""
     tree = context.resolution_context.source_position_tree
+    folder = context.path if context.path.is_dir() else context.path.parent
     path = Path(tree.position.filename) if tree is not None else context.path
+    return Source(short(path), folder, lines_in(tree))
+
+
+def lines_in(tree: Any) -> dict[KeyPath, int]:
+    """1-based lines of every key path under ``attributes`` of a document's positions."""
+    attributes = tree.children.get("attributes") if tree is not None else None
+    return dict(_walk(attributes, ())) if attributes is not None else {}
+
+
+def short(path: Path) -> str:
+    """A path, as short as it can be written from where the command runs."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
 
 
-def lines_of(context: dg.ComponentLoadContext) -> Mapping[KeyPath, int]:
-    """1-based lines of every key path under ``attributes``; empty outside of YAML."""
-    tree = context.resolution_context.source_position_tree
-    attributes = tree.children.get("attributes") if tree is not None else None
-    return dict(_walk(attributes, ())) if attributes is not None else {}
-
-
-def place_of(context: dg.ComponentLoadContext, *path: str | int) -> str:
-    """`file:line` of a key, or of the nearest one above it."""
-    lines = lines_of(context)
-    for length in range(len(path), -1, -1):
-        line = lines.get(path[:length])
-        if line is not None:
-            return f"{file_of(context)}:{line}"
-    return file_of(context)
+def parse(model: type[M], values: Mapping[str, Any], source: Source) -> M:
+    """Validate a declaration; raises DeclarationError with a line for each of its problems."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        # ``from None``: Dagster shows the innermost cause, and this sentence says more than it.
+        raise DeclarationError(
+            "\n".join(problems_of(error, model, source.file, source.lines))
+        ) from None
 
 
 def place_in_project(context: dg.ComponentLoadContext) -> str:
     """`file:line` of the declaration, from the project's root: the same on every machine."""
-    place = place_of(context)
+    declared_at = source_of(context).at()
     root = f"{context.project_root}/"
-    absolute = place if place.startswith("/") else str(Path.cwd() / place)
+    absolute = declared_at if declared_at.startswith("/") else str(Path.cwd() / declared_at)
     return absolute.removeprefix(root)
 
 

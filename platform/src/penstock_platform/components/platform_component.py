@@ -15,12 +15,12 @@ One document a code location; all keys have defaults. It also provides the resou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import dagster as dg
 from croniter import croniter  # type: ignore[import-untyped]
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from penstock_platform.components import declarations
 from penstock_platform.components.alerting import build_alert_sensor
@@ -125,31 +125,25 @@ class PlatformComponent(dg.Component):
         )
 
     @classmethod
+    def read(cls, values: Mapping[str, Any], source: declarations.Source) -> PlatformSpec:
+        """Raises DeclarationError with file and line of every problem."""
+        return declarations.parse(PlatformSpec, values, source)
+
+    @classmethod
     def load(
         cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
     ) -> PlatformComponent:
-        """Raises DeclarationError with file and line."""
-        try:
-            return cls(PlatformSpec.model_validate(declarations.values_of(attributes)))
-        except ValidationError as error:
-            raise declarations.DeclarationError(
-                "\n".join(
-                    f"{declarations.place_of(context, *e['loc'])}: "
-                    f"{'.'.join(map(str, e['loc']))}: "
-                    f"{e['msg'].removeprefix('Value error, ')} (found {e['input']!r})"
-                    for e in error.errors()
-                )
-            ) from error
+        """Raises DeclarationError, as ``read``."""
+        return cls(cls.read(declarations.values_of(attributes), declarations.source_of(context)))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         settings = Settings.load()
         tree = context.component_tree
         plans = [c.plan(settings) for c in tree.get_all_components(of_type=TopicComponent)]
         try:
-            refuse_collisions(plan.spec for plan in plans)
+            refuse_collisions((plan.spec, plan.declared_at) for plan in plans)
         except TopicError as error:
-            places = ", ".join(plan.declared_at for plan in plans)
-            raise declarations.DeclarationError(f"{error} (declared in {places})") from error
+            raise declarations.DeclarationError(str(error)) from None
         suites = tree.get_all_components(of_type=QualityComponent)
         return build_platform(self.spec, plans, settings, has_quality=bool(suites))
 

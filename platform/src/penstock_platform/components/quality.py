@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from penstock_platform.components import declarations
 from penstock_platform.components.metadata import table
@@ -90,28 +90,24 @@ class QualityComponent(dg.Component):
         return dg.ComponentTypeSpec(description=cls.__doc__, produces=["asset_check"])
 
     @classmethod
-    def load(
-        cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
-    ) -> "QualityComponent":
-        """Raises DeclarationError with file and line."""
-        try:
-            spec = QualitySpec.model_validate(declarations.values_of(attributes))
-        except ValidationError as error:
-            raise declarations.DeclarationError(
-                "\n".join(
-                    f"{declarations.place_of(context, *e['loc'])}: "
-                    f"{'.'.join(map(str, e['loc']))}: {e['msg']}"
-                    for e in error.errors()
-                )
-            ) from error
+    def read(cls, values: Mapping[str, Any], source: declarations.Source) -> QualitySpec:
+        """Raises DeclarationError with file and line of every problem."""
+        spec = declarations.parse(QualitySpec, values, source)
         names = [e.check_name for e in spec.expectations]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise declarations.DeclarationError(
-                f"{declarations.place_of(context, 'expectations')}: {', '.join(twice)} is there "
-                "twice; one expectation of a kind for a column"
+                f"{source.at('expectations')}: {', '.join(twice)} is there twice; "
+                "one expectation of a kind for a column"
             )
-        return cls(spec)
+        return spec
+
+    @classmethod
+    def load(
+        cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
+    ) -> "QualityComponent":
+        """Raises DeclarationError, as ``read``."""
+        return cls(cls.read(declarations.values_of(attributes), declarations.source_of(context)))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         return dg.Definitions(asset_checks=[build_suite(self.spec)])

@@ -16,7 +16,7 @@ location loads, with its file and line.
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -27,7 +27,7 @@ from penstock_platform.components.landing import build_books, build_bronze, buil
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.topic_asset import build_topic_asset
 from penstock_platform.domain.contract import Contract, ContractError, load_contract
-from penstock_platform.domain.topics import TopicError, TopicSpec, parse_topic
+from penstock_platform.domain.topics import TopicSpec
 from penstock_platform.resources.starts import partition_start
 from penstock_platform.settings import Settings
 
@@ -53,17 +53,23 @@ class TopicComponent(dg.Component):
         return dg.ComponentTypeSpec(description=cls.__doc__, produces=["asset", "asset_check"])
 
     @classmethod
-    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> TopicComponent:
-        """Raises DeclarationError, naming file, line, key, finding and remedy."""
-        file, lines = declarations.file_of(context), declarations.lines_of(context)
-        try:
-            spec = parse_topic(declarations.values_of(attributes), file, lines)
-        except TopicError as error:
-            raise declarations.DeclarationError(str(error)) from error
+    def read(
+        cls, values: Mapping[str, Any], source: declarations.Source
+    ) -> tuple[TopicSpec, Contract | None]:
+        """The declaration and its contract. Raises DeclarationError with all problems of both,
+        each with file, line, key, finding and remedy."""
+        spec = declarations.parse(TopicSpec, values, source)
         contract = None
         if spec.contract is not None:
-            place = declarations.place_of(context, "schema", "file")
-            contract = _read_contract(context.path, spec.contract.file, place)
+            contract = _read_contract(source, spec.contract.file)
+        return spec, contract
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> TopicComponent:
+        """Raises DeclarationError, as ``read``."""
+        spec, contract = cls.read(
+            declarations.values_of(attributes), declarations.source_of(context)
+        )
         return cls(spec, contract, declarations.place_in_project(context))
 
     def plan(self, settings: Settings | None = None) -> TopicPlan:
@@ -88,14 +94,18 @@ class TopicComponent(dg.Component):
         return dg.Definitions(assets=assets)
 
 
-def _read_contract(folder: Path, file: str, place: str) -> Contract:
-    path = (folder if folder.is_dir() else folder.parent) / file
+def _read_contract(source: declarations.Source, file: str) -> Contract:
+    path, at = source.folder / file, source.at("schema", "file")
     try:
-        return load_contract(path.read_text(), str(path))
-    except OSError as error:
+        return load_contract(path.read_text(), declarations.short(path))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise declarations.DeclarationError(
-            f"{place}: schema.file: cannot read {path}: {error.strerror}; "
+            f"{at}: schema.file: cannot read {path}: {reason}; "
             "the path is relative to the declaration"
-        ) from error
+        ) from None
     except ContractError as error:
-        raise declarations.DeclarationError(f"{place}: schema.file: {error}") from error
+        lines = str(error).splitlines()
+        raise declarations.DeclarationError(
+            "\n".join(f"{at}: schema.file: {line}" for line in lines)
+        ) from None

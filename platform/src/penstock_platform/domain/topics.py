@@ -20,7 +20,6 @@ what would do.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -39,6 +38,7 @@ from pydantic import (
 )
 
 from penstock_platform.domain.cron import CronError, cron_of
+from penstock_platform.domain.problems import problems_of
 from penstock_platform.domain.topic_configs import config_problem
 
 AUDIT_TOPIC = "__penstock_audit"
@@ -259,9 +259,7 @@ def parse_topic(
     try:
         return TopicSpec.model_validate(dict(values))
     except ValidationError as error:
-        raise TopicError(
-            "\n".join(_sentence(dict(e), file, lines or {}) for e in error.errors())
-        ) from error
+        raise TopicError("\n".join(problems_of(error, TopicSpec, file, lines))) from None
 
 
 def load_topic(text: str, file: str = "") -> TopicSpec:
@@ -284,7 +282,13 @@ def load_topic(text: str, file: str = "") -> TopicSpec:
 
 def key_lines(text: str) -> dict[tuple[str | int, ...], int]:
     """The 1-based line of every key path of a YAML document; the first document, if several."""
-    lines: dict[tuple[str | int, ...], int] = {}
+    root = next(iter(yaml.compose_all(text)), None)
+    return node_lines(root) if root is not None else {}
+
+
+def node_lines(root: yaml.Node) -> dict[tuple[str | int, ...], int]:
+    """The 1-based line of every key path under a node of YAML."""
+    lines: dict[tuple[str | int, ...], int] = {(): root.start_mark.line + 1}
 
     def walk(node: yaml.Node, path: tuple[str | int, ...]) -> None:
         if isinstance(node, yaml.MappingNode):
@@ -297,10 +301,7 @@ def key_lines(text: str) -> dict[tuple[str | int, ...], int]:
                 lines[(*path, index)] = value.start_mark.line + 1
                 walk(value, (*path, index))
 
-    root = next(iter(yaml.compose_all(text)), None)
-    if root is not None:
-        lines[()] = root.start_mark.line + 1
-        walk(root, ())
+    walk(root, ())
     return lines
 
 
@@ -355,53 +356,38 @@ def retention_key(topic: str) -> list[str]:
     return ["retention", topic]
 
 
-def refuse_collisions(specs: Iterable[TopicSpec]) -> None:
-    """Raises TopicError when two declarations share a topic or land in one table."""
-    topics: set[str] = set()
-    tables: dict[str, str] = {}
-    for spec in specs:
+def collisions(declared: Iterable[tuple[TopicSpec, str]]) -> list[str]:
+    """What is wrong between declarations: two share a topic, or land in one table.
+
+    ``declared``: each with its place (`file:line`). Every sentence names both places.
+    """
+    topics: dict[str, str] = {}
+    tables: dict[str, tuple[str, str]] = {}
+    problems = []
+    for spec, place in declared:
         if spec.name in topics:
-            raise TopicError(f"topic {spec.name} is declared twice; keep one declaration")
-        topics.add(spec.name)
-        other = tables.setdefault(spec.table, spec.name) if spec.land else spec.name
-        if other != spec.name:
-            raise TopicError(
-                f"topics {other} and {spec.name} would both land in {bronze_table(spec.name)}; "
-                "rename one of them"
+            problems.append(
+                f"{place}: topic {spec.name} is declared twice, first at {topics[spec.name]}; "
+                "keep one declaration"
             )
+            continue
+        topics[spec.name] = place
+        if spec.land is None:
+            continue
+        other, other_place = tables.setdefault(spec.table, (spec.name, place))
+        if other != spec.name:
+            problems.append(
+                f"{place}: topics {other} ({other_place}) and {spec.name} would both land in "
+                f"{bronze_table(spec.name)}; rename one of them"
+            )
+    return problems
+
+
+def refuse_collisions(declared: Iterable[tuple[TopicSpec, str]]) -> None:
+    """Raises TopicError with all sentences of ``collisions``, when there are any."""
+    if problems := collisions(declared):
+        raise TopicError("\n".join(problems))
 
 
 def _config_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _sentence(
-    problem: dict[str, Any], file: str, lines: Mapping[tuple[str | int, ...], int]
-) -> str:
-    path = tuple(part for part in problem["loc"] if part != "function-before")
-    line = next((lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in lines), None)
-    where = (file or "declaration") + (f":{line}" if line else "")
-    key = ".".join(map(str, path)) or "the declaration"
-    if problem["type"] == "missing":
-        return f"{where}: {key} is missing; add it"
-    if problem["type"] == "extra_forbidden":
-        return f"{where}: {key} is not a key here{_meant(path)}"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if not path:
-        return f"{where}: {message}"
-    return f"{where}: {key}: {message} (found {problem['input']!r})"
-
-
-def _meant(path: tuple[str | int, ...]) -> str:
-    model: Any = TopicSpec
-    for part in path[:-1]:
-        model = next(
-            (f.annotation for n, f in model.model_fields.items() if part in (n, f.alias)), None
-        )
-        arguments = getattr(model, "__args__", (model,))
-        model = next((a for a in arguments if isinstance(a, type) and issubclass(a, _Part)), None)
-        if model is None:
-            return ""
-    known = [field.alias or name for name, field in model.model_fields.items()]
-    close = difflib.get_close_matches(str(path[-1]), known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"

@@ -1,0 +1,35 @@
+"""``penstock validate``."""
+
+from __future__ import annotations
+
+import click
+
+from penstock_platform.cli.console import console, output_option, print_json, settings
+from penstock_platform.cli.errors import ERROR, OK
+from penstock_platform.services.validation import validate
+
+
+@click.command()
+@output_option
+@click.pass_context
+def command(ctx: click.Context, output: str) -> None:
+    """Say what is wrong with the declarations and contracts of this project, all of it at once.
+
+    Needs no service to run. Each problem is one line: file, line, key, what would do. Exit code 1
+    when there is one.
+    """
+    found = validate(settings())
+    if output == "json":
+        print_json(
+            {"valid": not found.problems, "problems": found.problems, "topics": found.topics}
+        )
+    else:
+        for problem in found.problems:
+            click.echo(problem, err=True)
+        count = len(found.problems)
+        console().print(
+            f"{count} problem(s) in {found.module}"
+            if count
+            else f"{found.module} loads: {len(found.topics)} topic(s) declared"
+        )
+    ctx.exit(ERROR if found.problems else OK)
