@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -80,6 +81,77 @@ def test_offsets_that_are_gone_are_an_error_and_no_silent_jump(cluster: Any) -> 
         pytest.raises(OffsetsLostError, match=f"{cluster.topic}-0"),
     ):
         next(stream)
+
+
+class Rebalancing:
+    """A consumer that takes one partition away in the call that fetches another's records."""
+
+    def __init__(self, _settings: object) -> None:
+        self.batches: list[list[Any]] = []
+        self.revoked: list[TopicPartition] = []
+        self.on_revoke: Any = None
+        self.committed: list[TopicPartition] = []
+
+    def subscribe(self, _names: list[str], on_revoke: Any, on_lost: Any) -> None:
+        assert on_revoke == on_lost
+        self.on_revoke = on_revoke
+
+    def consume(self, _count: int, timeout: float) -> list[Any]:
+        del timeout
+        if self.revoked:
+            self.on_revoke(self, [self.revoked.pop()])
+        return self.batches.pop(0) if self.batches else []
+
+    def commit(self, offsets: list[TopicPartition], **_: object) -> list[TopicPartition]:
+        self.committed = offsets
+        return []
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Fetched:
+    place: int
+    at: int
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return self.place
+
+    def offset(self) -> int:
+        return self.at
+
+    def error(self) -> None: ...
+
+
+def test_a_rebalance_in_the_midst_of_a_fetch_loses_nothing_of_kept_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock_client.stream.Consumer", Rebalancing)
+    stream = MessageStream({"group.id": "g"}, ["t"], idle_seconds=0)
+    consumer: Any = stream._consumer
+    consumer.batches = [[Fetched(0, 0), Fetched(1, 0)], [Fetched(0, 1), Fetched(0, 2)]]
+    assert [(m.partition(), m.offset()) for m in islice(stream, 2)] == [(0, 0), (1, 0)]
+    consumer.revoked = [TopicPartition("t", 1)]
+    assert [m.offset() for m in islice(stream, 2)] == [1, 2]
+    assert stream.positions() == {("t", 0): 3}, "partition 1 is another member's now"
+    stream.commit()
+    assert [(place.partition, place.offset) for place in consumer.committed] == [(0, 3)]
+
+
+def test_what_was_fetched_ahead_of_a_lost_partition_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock_client.stream.Consumer", Rebalancing)
+    stream = MessageStream({"group.id": "g"}, ["t"], idle_seconds=0)
+    consumer: Any = stream._consumer
+    consumer.batches = [[Fetched(0, 0), Fetched(1, 0), Fetched(0, 1), Fetched(1, 1)]]
+    assert next(stream).offset() == 0
+    consumer.on_revoke(consumer, [TopicPartition("t", 1)])
+    assert [(m.partition(), m.offset()) for m in islice(stream, 1)] == [(0, 1)]
+    assert stream.positions() == {("t", 0): 2}
 
 
 def test_closed_is_closed(cluster: Any) -> None:

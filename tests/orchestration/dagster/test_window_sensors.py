@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,27 @@ def test_evidence_is_asked_for_check_only_and_not_too_often(ready: Any) -> None:
     after = ready.tick("evidence_sensor", result.cursor)
     assert not requests(after)
     assert after.cursor == f'{{"{ready.ref.topic_id}": 1}}', "what is decided is not read again"
+
+
+def test_evidence_is_asked_for_again_when_the_run_died_before_it_judged(ready: Any) -> None:
+    """Its key is another than the dead run's: Dagster would pass over the same one for ever."""
+    ready.produce(30)
+    ready.pass_time(60)
+    ready.tick("window_sensor")
+    ready.land(ready.newest())
+    ready.pass_time(20)
+    keys = set()
+    for _attempt in range(3):
+        (request,) = requests(ready.tick("evidence_sensor"))
+        assert request.run_key not in keys
+        keys.add(request.run_key)
+        run = ready.instance.create_run_for_job(
+            ready.defs.resolve_job_def(request.job_name), tags=dict(request.tags)
+        )
+        assert not requests(ready.tick("evidence_sensor")), "a run is under way"
+        ready.instance.report_run_failed(run, "killed")
+        # Dagster's own clock says when a run began: two minutes later by that.
+        ready.pass_time((datetime.now(UTC) - ready.twin.clock.now()).total_seconds() + 120)
 
 
 def test_a_window_older_than_the_definitions_stops_no_other(ready: Any) -> None:

@@ -107,7 +107,9 @@ class MessageStream:
                 raise StopIteration
             if self._idle_seconds is not None and monotonic() - quiet_since >= self._idle_seconds:
                 raise StopIteration
-            self._buffer.extend(self._consume())
+            # Fetched first: a rebalance within this call replaces the buffer.
+            fetched = self._consume()
+            self._buffer.extend(fetched)
 
     def commit(self) -> None:
         """Commit what was handed out so far; raises StreamError if the group refuses it."""

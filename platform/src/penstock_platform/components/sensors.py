@@ -257,12 +257,13 @@ def build_evidence_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg
                 notes.append(f"{plan.name}: {error}")
                 continue
             # One run judges all windows of a tick: of those that wait, the last one asks for it.
-            by_tick = {window.window: (window, books) for window, books in waiting}
-            requests += [
-                evidence_request(plan, window, books)
-                for window, books in by_tick.values()
-                if known_partition(plan, window)
-            ]
+            by_tick = {window.window: (window, pause) for window, pause in waiting}
+            for window, pause in by_tick.values():
+                if known_partition(plan, window):
+                    request = evidence_request(
+                        context.instance, penstock.clock, plan, window, pause
+                    )
+                    requests += [request] if request is not None else []
         reason = "; ".join(notes) or "no window waits for evidence"
         return dg.SensorResult(
             run_requests=requests,
@@ -275,14 +276,14 @@ def build_evidence_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg
 
 def undecided_windows(
     penstock: Connections, ref: TopicRef, first: int
-) -> tuple[list[tuple[Window, int]], int]:
-    """Windows from ``first`` on whose evidence is to be heard again now, each with the number of
-    its books so far; and the sequence before which every window is decided.
+) -> tuple[list[tuple[Window, float]], int]:
+    """Windows from ``first`` on whose evidence is to be judged again now, each with the seconds
+    that lie between two judgements; and the sequence before which every window is decided.
 
     A window's turn comes later each time, by ``EVIDENCE_PAUSE_SECONDS`` a book: evidence is
     there at once or, after a producer's death, not before the grace is over.
     """
-    waiting: list[tuple[Window, int]] = []
+    waiting: list[tuple[Window, float]] = []
     undecided: int | None = None
     sequence = first
     while (window := penstock.windows.get(ref, sequence)) is not None:
@@ -295,16 +296,31 @@ def undecided_windows(
                 # Without any result the landing run is still on its way, or died on it.
                 pause = EVIDENCE_PAUSE_SECONDS * (len(books) if result is not None else 12)
                 if age.total_seconds() >= pause:
-                    waiting.append((window, len(books)))
+                    waiting.append((window, float(pause)))
         sequence += 1
     return waiting, sequence if undecided is None else undecided
 
 
-def evidence_request(plan: TopicPlan, window: Window, number: int) -> dg.RunRequest:
-    """Only the check: a check-only job with a partition key raises, an asset job does not."""
+def evidence_request(
+    instance: dg.DagsterInstance, clock: Clock, plan: TopicPlan, window: Window, pause: float = 0.0
+) -> dg.RunRequest | None:
+    """Only the check: a check-only job with a partition key raises, an asset job does not.
+
+    None while such a run is under way, or when the last began less than ``pause`` seconds ago. The
+    run key names the run before it, which may have died without a book: Dagster runs no key twice.
+    """
+    records = instance.get_run_records(
+        dg.RunsFilter(job_name=plan.evidence_job, tags={WINDOW_TAG: window.window}), limit=1
+    )
+    before = "none"
+    for record in records:
+        before = record.dagster_run.run_id
+        age = (clock.now() - record.create_timestamp.replace(tzinfo=UTC)).total_seconds()
+        if age < (pause if record.dagster_run.is_finished else RUN_LOST_SECONDS):
+            return None
     check = dg.AssetCheckKey(plan.books_key, str(Equation.PRODUCED_EQUALS_STORED))
     return dg.RunRequest(
-        run_key=f"{window.sha256}/evidence/{number}",
+        run_key=f"{window.sha256}/evidence/after-{before}",
         job_name=plan.evidence_job,
         partition_key=window.window,
         asset_selection=[],
