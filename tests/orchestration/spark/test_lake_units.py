@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock_platform.domain.digests import digest_of_halves
 from penstock_platform.domain.ranges import OffsetRange, count, merge, subtract
 from penstock_platform.domain.windows import Window, WindowPartition
 from penstock_platform.resources.lake import Lake, LakeError, MissingTableError
@@ -21,7 +22,7 @@ from penstock_platform.settings import (
     SettingsError,
 )
 from penstock_platform.spark.java_client import java_properties
-from penstock_platform.spark.landing import digest_of_halves, files_of, remaining_ranges
+from penstock_platform.spark.landing import files_of, remaining_ranges
 from penstock_platform.spark.session import properties_text, spark_conf
 from penstock_platform.spark.stored import in_batches
 

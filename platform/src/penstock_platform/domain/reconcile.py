@@ -10,7 +10,7 @@ in the table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from penstock_platform.domain.books import (
     Finding,
     state_of_findings,
 )
+from penstock_platform.domain.digests import Digests
 from penstock_platform.domain.ranges import (
     OffsetRange,
     Offsets,
@@ -34,6 +35,7 @@ from penstock_platform.domain.ranges import (
 )
 from penstock_platform.domain.windows import Window
 
+VANISHED = "proven once, vanished from the table since, and the log no longer has them"
 NO_OFFSETS: Offsets = np.empty(0, dtype=np.int64)
 
 
@@ -72,17 +74,97 @@ class LogView:
     compacted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """What is known of the table beside the offsets that could be read.
+
+    ``unreadable``: by data file that cannot be read, the offsets that may be in it. ``proven``:
+    offsets of which an earlier book found the rows. ``altered``: offsets whose rows have another
+    content than the receipt's, and ``why`` the offsets are these. ``unjudged``: what could not be
+    judged, in sentences.
+    """
+
+    unreadable: Mapping[str, Sequence[OffsetRange]] = field(default_factory=dict)
+    proven: Sequence[OffsetRange] = ()
+    altered: Sequence[OffsetRange] = ()
+    why: str = ""
+    unjudged: Sequence[str] = ()
+
+    def findings(self, missing: Sequence[OffsetRange]) -> list[Finding]:
+        """Findings about the rows' content, and which of the missing offsets are unreadable."""
+        found: list[Finding | None] = []
+        left = merge(missing)
+        for file, ranges in sorted(self.unreadable.items()):
+            found.append(_finding("unreadable", intersect(left, ranges), file))
+            left = subtract(left, ranges)
+        found.append(_finding("altered", self.altered, self.why))
+        found += [Finding("unjudged", (), detail=sentence) for sentence in self.unjudged]
+        return [f for f in found if f is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows by coordinates and content, as parallel arrays in any order. ``digest`` is that of
+    ``domain/digests.py``."""
+
+    partition: NDArray[np.int32]
+    offset: Offsets
+    digest: Digests
+
+    @classmethod
+    def none(cls) -> Rows:
+        return cls(np.empty(0, np.int32), NO_OFFSETS, np.empty(0, np.uint64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        if not parts:
+            return cls.none()
+        return cls(
+            np.concatenate([p.partition for p in parts]),
+            np.concatenate([p.offset for p in parts]),
+            np.concatenate([p.digest for p in parts]),
+        )
+
+    def offsets(self) -> dict[int, Offsets]:
+        """Per partition, sorted, duplicates included."""
+        return {
+            int(p): np.sort(self.offset[self.partition == p]) for p in np.unique(self.partition)
+        }
+
+
+def altered_rows(found: Rows, reference: Rows) -> tuple[OffsetRange, ...]:
+    """Offsets that are in both and have a row in ``found`` that is not in ``reference``."""
+    changed: list[OffsetRange] = []
+    for p in np.unique(found.partition):
+        mine, theirs = found.partition == p, reference.partition == p
+        offsets, digests = found.offset[mine], found.digest[mine]
+        order = np.lexsort((reference.digest[theirs], reference.offset[theirs]))
+        known, good = reference.offset[theirs][order], reference.digest[theirs][order]
+        if not known.size:
+            continue
+        first = np.searchsorted(known, offsets)
+        shared = known[np.minimum(first, known.size - 1)] == offsets
+        same = shared & (good[np.minimum(first, known.size - 1)] == digests)
+        changed += ranges_of(int(p), _distinct(offsets[shared & ~same]))
+    return merge(changed)
+
+
 def stored_equals_landed(
-    window: Window, landed: Mapping[int, Offsets], log: LogView | None = None
+    window: Window,
+    landed: Mapping[int, Offsets],
+    log: LogView | None = None,
+    table: TableView | None = None,
 ) -> EquationResult:
     """Equation 1: every offset of the window's ranges is in the table once, and nothing else is.
 
-    A missing offset below the log's present start is ``retained_away``: no re-run can bring it
-    back from the broker. A missing offset above it is ``missing``: a re-run can. An offset frozen
-    beyond the log's end of that time is ``log_truncated``: it was there once, and the log has lost
-    it since (an unclean election, a disk put back from a copy).
+    A missing offset that may be in a data file that cannot be read is ``unreadable``. One below
+    the log's present start is ``vanished`` where an earlier book found its row, else
+    ``retained_away``: the broker cannot bring either back. A missing offset above it is
+    ``missing``: a re-run can. An offset frozen beyond the log's end of that time is
+    ``log_truncated``: it was there once, and the log has lost it since (an unclean election, a
+    disk put back from a copy). Rows with another content than the receipt's are ``altered``.
     """
-    log = log or LogView()
+    log, table = log or LogView(), table or TableView()
     legal = merge(log.legal_holes)
     missing: list[OffsetRange] = []
     duplicate: list[OffsetRange] = []
@@ -95,11 +177,20 @@ def stored_equals_landed(
     for partition in sorted(set(landed) - {r.partition for r in window.ranges}):
         outside += ranges_of(partition, landed[partition])
     lost = subtract(missing, legal)
+    content = table.findings(lost)
+    lost = subtract(lost, [r for f in content if f.kind == "unreadable" for r in f.ranges])
     gone = intersect(lost, _before(log.log_starts or {}, lost))
     there = subtract(lost, gone)
+    vanished = intersect(gone, table.proven)
     findings = [
         _finding("hole" if log.compacted else "missing", there),
-        _finding("retained_away", gone, "deleted from the log before they were landed"),
+        _finding("vanished", vanished, VANISHED),
+        _finding(
+            "retained_away",
+            subtract(gone, vanished),
+            "deleted from the log before they were landed",
+        ),
+        *content,
         _finding("duplicate", duplicate),
         _finding("outside", outside, "in the table under this window, and no part of it"),
         _finding("log_truncated", _truncated(window), "the log ended before what was frozen"),
@@ -121,11 +212,12 @@ def parsed_plus_quarantined_equals_landed(
     landed: Mapping[int, Offsets],
     parsed: Mapping[int, Offsets],
     quarantined: Mapping[int, Offsets],
+    table: TableView | None = None,
 ) -> EquationResult:
     """Equation 3: the coordinates of silver and quarantine together are those of bronze, each once.
 
-    Compared by coordinates both ways, never by counts. An offset that is landed twice is equation
-    1's to name; here it counts as one.
+    ``table`` speaks of silver and quarantine. Compared by coordinates both ways, never by counts.
+    An offset that is landed twice is equation 1's to name; here it counts as one.
     """
     missing: list[OffsetRange] = []
     outside: list[OffsetRange] = []
@@ -145,8 +237,11 @@ def parsed_plus_quarantined_equals_landed(
         outside += ranges_of(p, found[~_held(wanted, found)])
         both += ranges_of(p, shared)
         twice += ranges_of(p, repeated[~_held(shared, repeated)])
+    content = (table or TableView()).findings(missing)
+    absent = subtract(missing, [r for f in content if f.kind == "unreadable" for r in f.ranges])
     findings = [
-        _finding("missing", missing, "landed, and neither parsed nor quarantined"),
+        *content,
+        _finding("missing", absent, "landed, and neither parsed nor quarantined"),
         _finding("duplicate", twice, "parsed or quarantined more than once"),
         _finding("duplicate", both, "parsed and quarantined as well"),
         _finding("outside", outside, "parsed or quarantined, and not landed"),

@@ -29,9 +29,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
+from penstock_platform.domain.digests import digest_of_halves
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.domain.windows import Window
+from penstock_platform.spark.digests import digest_halves, row_digest
 from penstock_platform.spark.tables import (
     BRONZE_COLUMNS,
     LakeTable,
@@ -87,7 +89,8 @@ class LandingJob:
 
 @dataclass(frozen=True, slots=True)
 class LandingResult:
-    """What an attempt committed. ``digest``: see ``row_digest``, 16 hex digits, as it was read.
+    """What an attempt committed. ``digest`` is of the rows as they were read, 16 hex
+    digits (``domain/digests.py``).
 
     ``record_bytes`` counts keys and values. The snapshot is found by ``attempt_id``: Spark Connect
     does not return it.
@@ -145,7 +148,7 @@ def _attempt(
         sf.count(sf.lit(1)).alias("rows"),
         sf.sum(sf.octet_length("value").cast("bigint")).alias("values"),
         sf.sum(sf.octet_length("key").cast("bigint")).alias("keys"),
-        *digest_halves(row_digest()),
+        *digest_halves(row_digest(rows.schema)),
     )
     rows = rows.observe(counted, *figures)
     job.at("writing")
@@ -243,23 +246,6 @@ def remaining_ranges(window: Window, gone: tuple[OffsetRange, ...]) -> tuple[Off
         OffsetRange(r.partition, min(r.end, max(r.start, first.get(r.partition, r.start))), r.end)
         for r in window.ranges
     )
-
-
-def row_digest() -> Column:
-    """One bronze row in 64 bits: everything it holds, where it lay included."""
-    return sf.xxhash64("partition", "offset", "timestamp", "key", "value", "headers")
-
-
-def digest_halves(digest: Column) -> tuple[Column, Column]:
-    """The additive digest as two sums of 32-bit halves: a sum of whole ones could overflow."""
-    low = sf.sum(digest.bitwiseAND(sf.lit(0xFFFF_FFFF))).alias("low")
-    high = sf.sum(sf.shiftrightunsigned(digest, 32)).alias("high")
-    return low, high
-
-
-def digest_of_halves(low: int, high: int) -> str:
-    """The sums of the halves as one sum modulo 2^64, 16 hex digits."""
-    return f"{(low + (high << 32)) % (1 << 64):016x}"
 
 
 def snapshot_properties(window: Window, attempt_id: str) -> dict[str, str]:
