@@ -186,7 +186,7 @@ def digest_as_of(spark: SparkSession, table: str, window: Window, snapshot_id: i
     """
     rows = rows_as_of(spark, table, window, snapshot_id)
     try:
-        found = rows.agg(*digest_halves(row_digest())).collect()[0]
+        found = rows.agg(*digest_halves(row_digest(rows.schema))).collect()[0]
     except PySparkException as error:
         if any(text in str(error) for text in _FILE_GONE):
             return None
