@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
+import pytest
 
-from penstock_platform.components.names import WINDOW_ID_TAG
-from penstock_platform.components.sensors import ATTEMPTS_MAX
+from penstock_platform.components import landing, ownership
+from penstock_platform.components.names import LANDING_TAG, LEASE_TAG, OUTCOME_TAG
+from penstock_platform.components.ownership import landing_attempts
+from penstock_platform.domain.attempts import (
+    INSIDE_MAX,
+    Action,
+    Cause,
+    decide,
+    hindered,
+    outcome_text,
+    parse_outcome,
+)
 from penstock_platform.domain.books import WindowState
+from penstock_platform.domain.leases import LAPSE, Lease
+from penstock_platform.domain.windows import Window
+from penstock_platform.resources.spark import SparkUnavailableError
+from penstock_platform.testing.clock import ManualClock
 
 EVIDENCE = "produced_equals_stored"
 
@@ -69,37 +87,270 @@ def test_empty_windows_are_settled_in_one_run_with_verdicts_on_their_partitions(
     assert not requests(ready.tick("window_sensor"))
 
 
-def test_a_landing_that_died_is_asked_for_again_a_few_times(ready: Any) -> None:
+def one_clock(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster's records carry the machine's time. A time that is seen first is the stage's now."""
+    seen: dict[float, datetime] = {}
+    monkeypatch.setattr(
+        ownership, "from_dagster", lambda seconds: seen.setdefault(seconds, made.twin.clock.now())
+    )
+
+
+def see_runs(made: Any) -> None:
+    ownership.attempts_of(made.instance, dg.RunsFilter())
+
+
+@pytest.fixture
+def one_time(ready: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_clock(ready, monkeypatch)
+
+
+def failing_run(ready: Any, request: dg.RunRequest, outcome: str = "") -> None:
+    """The requested run, ended without a result; no outcome: its process was killed."""
+    run = ready.instance.create_run_for_job(
+        ready.defs.resolve_job_def(request.job_name), tags=dict(request.tags)
+    )
+    if outcome:
+        ready.instance.add_run_tags(run.run_id, {OUTCOME_TAG: outcome})
+    ready.instance.report_run_failed(run, "killed")
+    see_runs(ready)
+
+
+def landings(result: Any) -> list[dg.RunRequest]:
+    return [r for r in requests(result) if r.job_name == "land_shop_orders"]
+
+
+def waiting_window(ready: Any) -> Window:
+    """A frozen window with records whose landing was requested and not run."""
     ready.produce(10)
     ready.pass_time(31)
     ready.tick("window_sensor")
-    window = ready.newest()
-    keys = set()
-    for _attempt in range(ATTEMPTS_MAX + 2):
-        result = ready.tick("window_sensor")
-        for request in requests(result):
-            keys.add(request.run_key)
-            run = ready.instance.create_run_for_job(
-                ready.defs.resolve_job_def("land_shop_orders"),
-                tags={WINDOW_ID_TAG: window.window_id},
-            )
-            ready.instance.report_run_failed(run, "killed")
-    assert len(keys) == ATTEMPTS_MAX
+    return ready.newest()
+
+
+@pytest.mark.usefixtures("one_time")
+def test_a_landing_that_fails_inside_is_tried_a_few_times_and_then_named(ready: Any) -> None:
+    window = waiting_window(ready)
+    keys = []
+    for _look in range(INSIDE_MAX + 3):
+        for request in landings(ready.tick("window_sensor")):
+            keys.append(request.run_key)
+            failing_run(ready, request, outcome_text(Cause.INSIDE, "it is bad"))
+        ready.pass_time(301)
+    assert len(set(keys)) == len(keys) == INSIDE_MAX
     assert window.sha256 in keys
-
-
-def test_nothing_is_requested_while_a_run_is_under_way(ready: Any) -> None:
-    ready.produce(10)
-    ready.pass_time(31)
     ready.tick("window_sensor")
-    window = ready.newest()
-    ready.instance.create_run_for_job(
+    ready.run("settle")
+    said = str(ready.tick("window_sensor").skip_message)
+    assert f"{window.window}: abandoned after {INSIDE_MAX} attempts: it is bad" in said
+    found = landing_attempts(ready.instance, window.topic_id, window.window)
+    assert decide(found, ready.twin.clock.now()).action is Action.ABANDONED
+
+    # The command still works, and what is landed waits no longer.
+    assert ready.land(window).success
+    ready.run("settle")
+    assert "abandoned" not in str(ready.tick("window_sensor").skip_message)
+
+
+@pytest.mark.usefixtures("one_time")
+@pytest.mark.parametrize("outcome", ["", outcome_text(Cause.OUTSIDE, "Spark is away")])
+def test_an_hour_without_spark_uses_up_no_attempts(ready: Any, outcome: str) -> None:
+    window = waiting_window(ready)
+    keys = []
+    for _look in range(4 * INSIDE_MAX):
+        for request in landings(ready.tick("window_sensor")):
+            keys.append(request.run_key)
+            failing_run(ready, request, outcome)
+        ready.pass_time(301)
+    assert len(set(keys)) == len(keys) == 4 * INSIDE_MAX
+    last = ready.instance.get_run_records(limit=1)[0].dagster_run
+    assert last.tags["penstock/landing"] == f"{window.topic_id}/{window.window}"
+
+
+@pytest.mark.usefixtures("one_time")
+def test_pauses_grow_while_spark_is_away(ready: Any) -> None:
+    waiting_window(ready)
+    tried = []
+    for second in range(0, 400, 5):
+        for request in landings(ready.tick("window_sensor")):
+            tried.append(second)
+            failing_run(ready, request)
+        ready.pass_time(5)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tried)]
+    assert gaps[:5] == [5, 10, 20, 40, 80]
+    assert "killed" not in str(ready.tick("window_sensor").skip_message)
+
+
+@pytest.mark.usefixtures("one_time")
+def test_while_spark_is_away_one_window_tries_for_all(ready: Any) -> None:
+    first = waiting_window(ready)
+    for request in landings(ready.tick("window_sensor")):
+        failing_run(ready, request)
+    for _ in range(3):
+        ready.produce(10)
+        ready.pass_time(60)
+        ready.tick("window_sensor")
+    chosen = []
+    for _look in range(8):
+        found = landings(ready.tick("window_sensor"))
+        assert len(found) <= 1
+        for request in found:
+            chosen.append(request.partition_key)
+            failing_run(ready, request)
+        ready.pass_time(301)
+    assert chosen[:2] == [first.window] * 2
+    assert len(set(chosen)) > 1, "one window's own trouble does not hold up the others for ever"
+    # Spark is back: the first that is landed frees the others.
+    (request,) = landings(ready.tick("window_sensor"))
+    (window,) = [w for w in ready.twin.windows.all(ready.ref) if w.window == request.partition_key]
+    assert ready.land(window).success
+    assert len(landings(ready.tick("window_sensor"))) == 3
+
+
+@pytest.mark.usefixtures("one_time")
+def test_a_landing_that_takes_hours_is_not_followed_by_another(ready: Any) -> None:
+    window = waiting_window(ready)
+    run = ready.instance.create_run_for_job(
         ready.defs.resolve_job_def("land_shop_orders"),
-        tags={WINDOW_ID_TAG: window.window_id},
+        tags={LANDING_TAG: f"{window.topic_id}/{window.window}"},
         status=dg.DagsterRunStatus.STARTED,
     )
-    # The twin's clock stands years off the instance's: a run of "now" is under way.
-    assert not requests(ready.tick("window_sensor"))
+    asked = ready.twin.clock.now()
+
+    def renew() -> None:
+        lease = Lease(run.run_id, asked, ready.twin.clock.now())
+        ready.instance.add_run_tags(run.run_id, {LEASE_TAG: lease.to_text()})
+
+    for _minute in range(0, 180, 20):
+        ready.pass_time(20 * 60)
+        renew()
+        assert not landings(ready.tick("window_sensor"))
+    # The machine was switched off: nobody renews, and nobody has ended the run in the records.
+    ready.pass_time(LAPSE.total_seconds())
+    (request,) = landings(ready.tick("window_sensor"))
+    assert request.run_key == f"{window.sha256}/1"
+
+
+def test_a_run_that_waits_in_the_queue_is_under_way_however_long() -> None:
+    run = SimpleNamespace(
+        run_id="r",
+        status=dg.DagsterRunStatus.QUEUED,
+        is_finished=False,
+        is_success=False,
+        tags=dict[str, str](),
+    )
+    long_ago = datetime(2026, 1, 1, tzinfo=UTC)
+    record: Any = SimpleNamespace(
+        dagster_run=run, start_time=None, end_time=None, update_timestamp=long_ago
+    )
+    assert ownership.attempt_of(record).under_way(datetime(2026, 11, 20, tzinfo=UTC))
+
+
+@pytest.mark.usefixtures("one_time")
+def test_settling_that_fails_is_tried_again_with_pauses_and_new_keys(ready: Any) -> None:
+    ready.pass_time(60)
+    tried, keys = [], set()
+    for second in range(0, 50, 5):
+        for request in requests(ready.tick("window_sensor")):
+            tried.append(second)
+            keys.add(request.run_key)
+            failing_run(ready, request)
+        ready.pass_time(5)
+    assert tried == [0, 5, 15, 35]
+    assert len(keys) == len(tried)
+
+
+def test_creating_a_topic_is_tried_again_when_its_run_failed(
+    stage: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stage()
+    one_clock(made, monkeypatch)
+    tried, keys = [], set()
+    for second in range(0, 100, 5):
+        for request in requests(made.tick("topic_sensor")):
+            tried.append(second)
+            keys.add(request.run_key)
+            run = made.instance.create_run_for_job(
+                made.defs.resolve_job_def("topics"), tags=dict(request.tags)
+            )
+            assert not requests(made.tick("topic_sensor")), "one is under way"
+            made.instance.report_run_failed(run, "killed")
+            see_runs(made)
+        made.pass_time(5)
+    assert tried == [0, 5, 15, 35, 75]
+    assert len(keys) == len(tried)
+
+
+def test_only_the_owner_lands(ready: Any) -> None:
+    """A second run of the same window waits for the first one, and names it when it gives up."""
+    window = ready.frozen(10)
+    subject = f"{window.topic_id}/{window.window}"
+    now = ready.twin.clock.now() + timedelta(hours=1)  # alive for as long as the other waits
+    owner = ready.instance.create_run_for_job(
+        ready.defs.resolve_job_def("land_shop_orders"),
+        tags={LANDING_TAG: subject, LEASE_TAG: Lease("x", now - timedelta(hours=2), now).to_text()},
+        status=dg.DagsterRunStatus.STARTED,
+    )
+    result = ready.land(window)
+    assert not result.success
+    assert not ready.twin.lake.rows, "it touched nothing"
+    (failure,) = [e for e in result.all_events if e.is_step_failure]
+    assert f"run {owner.run_id} lands {subject}" in str(failure.step_failure_data.error)
+    ended = ready.instance.get_run_by_id(result.run_id)
+    assert parse_outcome(ended.tags[OUTCOME_TAG])[0] is Cause.OUTSIDE
+
+    ready.instance.report_run_failed(owner, "killed")
+    assert ready.land(window).success, "a run that has ended owns nothing"
+
+
+def test_a_failed_proof_hinders_no_other_window(ready: Any) -> None:
+    window = ready.frozen(20)
+    ready.refuse_rows = lambda _w: {0: {3}}
+    assert not ready.land(window).success
+    attempts = landing_attempts(ready.instance, window.topic_id, window.window)
+    assert [a.cause for a in attempts] == [Cause.INSIDE]
+    assert hindered(attempts, datetime.now(UTC)) is None
+
+
+def test_a_landing_reports_why_it_failed(ready: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    window = ready.frozen(20)
+    causes = []
+    for error in (SparkUnavailableError("it does not answer"), KeyError("defect")):
+
+        def fail(*_: Any, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(landing, "land_window", fail)
+        assert not ready.land(window).success
+        (newest, *_) = landing_attempts(ready.instance, window.topic_id, window.window)
+        causes.append((newest.cause, newest.error))
+    assert causes == [(Cause.OUTSIDE, "it does not answer"), (Cause.INSIDE, "'defect'")]
+
+
+def test_a_lease_is_renewed_until_the_block_ends(ready: Any, tmp_path: Path) -> None:
+    del ready
+    clock = ManualClock()
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        run = instance.create_run_for_job(dg.GraphDefinition("empty").to_job())
+
+        class Ended:
+            """Three waits pass, each of a minute; then the block has ended."""
+
+            left = 3
+
+            def wait(self, _seconds: float) -> bool:
+                clock.advance(60)
+                self.left -= 1
+                return self.left < 0
+
+        lease = Lease(run.run_id, clock.now(), clock.now())
+        ownership._renew(instance, clock, lease, Ended())  # type: ignore[arg-type]
+        found = ownership.lease_of(instance.get_run_by_id(run.run_id))
+        assert found == Lease(run.run_id, lease.asked_at, lease.asked_at + timedelta(minutes=3))
+
+        # Suspended for longer than the lease lasts: it is not taken up again.
+        Ended.wait = lambda self, _s: clock.advance(LAPSE.total_seconds()) is not None  # type: ignore[assignment,method-assign]
+        ownership._renew(instance, clock, found, Ended())  # type: ignore[arg-type]
+        assert ownership.lease_of(instance.get_run_by_id(run.run_id)) == found
 
 
 def test_a_failed_proof_is_a_verdict_and_not_landed_again_by_itself(ready: Any) -> None:
@@ -169,7 +420,8 @@ def test_evidence_is_asked_for_check_only_and_not_too_often(ready: Any) -> None:
     ready.pass_time(60)
     after = ready.tick("evidence_sensor", result.cursor)
     assert not requests(after)
-    assert after.cursor == f'{{"{ready.ref.topic_id}": 1}}', "what is decided is not read again"
+    watch = json.loads(after.cursor)["topics"][ready.ref.topic_id]
+    assert watch == {"waiting": [], "unread": 1, "looked": 0}, "what is decided is not read again"
 
 
 def test_evidence_is_asked_for_again_when_the_run_died_before_it_judged(ready: Any) -> None:

@@ -10,6 +10,7 @@ can be run alone.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,11 @@ import dagster as dg
 from penstock_platform.components.checks import verdict, window_check
 from penstock_platform.components.metadata import landing_metadata, table, tick_metadata
 from penstock_platform.components.names import TOPIC_TAG
+from penstock_platform.components.ownership import (
+    LandingOwnedError,
+    outcome_recorded,
+    owned_landing,
+)
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.domain.books import Book, Equation, WindowState
 from penstock_platform.domain.contract import Contract
@@ -58,6 +64,19 @@ class WindowAssetContext:
     def materialising(self) -> bool:
         """False when only the check was asked for."""
         return bool(self.dagster.selected_asset_keys)
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Own the landing of the partition: no other run interrupts it, nor does this one others.
+
+        Raises Failure, without retries, while another run owns it.
+        """
+        clock, key = self.penstock.clock, self.dagster.partition_key
+        try:
+            with owned_landing(self.dagster, clock, self.windows[-1].topic_id, key):
+                yield
+        except LandingOwnedError as error:
+            raise dg.Failure(str(error), allow_retries=False) from error
 
     def land(self, window: Window) -> Receipt:
         """Land one window, reporting each step."""
@@ -457,6 +476,12 @@ def _window_asset(
         required_resource_keys={"penstock"},
     )
     def window_asset(context: dg.AssetExecutionContext) -> Events:
-        yield from body(WindowAssetContext(context, plan))
+        if not context.selected_asset_keys:  # a check alone reads, and lands nothing
+            yield from body(WindowAssetContext(context, plan))
+            return
+        with outcome_recorded(context):
+            step = WindowAssetContext(context, plan)
+            with step.owned():
+                yield from body(step)
 
     return window_asset

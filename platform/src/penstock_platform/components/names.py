@@ -5,8 +5,16 @@ from __future__ import annotations
 from penstock_platform.domain.topics import table_part
 
 TOPIC_TAG = "penstock/topic"
+# The declared topics that a run creates.
+TOPICS_TAG = "penstock/topics"
 WINDOW_TAG = "penstock/window"
 WINDOW_ID_TAG = "penstock/window_id"
+# What a run lands: "<topic id>/<partition key>".
+LANDING_TAG = "penstock/landing"
+# How the newest step of a landing ended: domain/attempts.py.
+OUTCOME_TAG = "penstock/outcome"
+# Who lands: domain/leases.py. Hidden in the UI by its dot.
+LEASE_TAG = ".dagster/penstock_lease"
 
 
 def landing_job(topic: str) -> str:

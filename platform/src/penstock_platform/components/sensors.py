@@ -1,38 +1,54 @@
 """The sensors that keep windows moving. They read offsets and small objects, never records."""
 
 import hashlib
-import json
-from collections.abc import Sequence
-from datetime import UTC
+from collections.abc import Mapping, Sequence
+from datetime import UTC, timedelta
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
-from penstock_platform.components.names import WINDOW_ID_TAG, WINDOW_TAG
+from penstock_platform.components.names import (
+    LANDING_TAG,
+    TOPICS_TAG,
+    WINDOW_ID_TAG,
+    WINDOW_TAG,
+)
+from penstock_platform.components.ownership import (
+    attempts_of,
+    landing_attempts,
+    landing_subject,
+)
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.schedules import LANDING, PRIORITY_TAG
 from penstock_platform.components.settle import SETTLE_JOB
+from penstock_platform.components.ticks import Tick
 from penstock_platform.components.verdicts import came_to_verdict
-from penstock_platform.domain.books import Equation, WindowState
+from penstock_platform.domain.attempts import (
+    Action,
+    Decision,
+    choose_try,
+    decide,
+    hindered,
+    pause_after,
+)
+from penstock_platform.domain.books import Book, Equation, WindowState
 from penstock_platform.domain.clock import Clock, from_iso
-from penstock_platform.domain.windows import ChainError, TopicRef, Window
+from penstock_platform.domain.windows import Window
 from penstock_platform.resources.archive import ArchiveError
 from penstock_platform.resources.connections import Connections
-from penstock_platform.resources.freezer import FreezeError, freeze_due
-from penstock_platform.resources.kafka import ClusterError, UnknownTopicError
+from penstock_platform.resources.freezer import freeze_due
+from penstock_platform.resources.kafka import ClusterError
 
 # A look costs Dagster a quarter of a second of a core, whatever it finds: as often as need be.
 WINDOW_INTERVAL_SECONDS = 5
 EVIDENCE_INTERVAL_SECONDS = 10
 TOPIC_INTERVAL_SECONDS = 30
 EVIDENCE_PAUSE_SECONDS = 5
-ATTEMPTS_MAX = 5
+# A run without a lease that was started so long ago is taken for dead.
+RUN_MAX = timedelta(hours=1)
 PRIORITY = {PRIORITY_TAG: LANDING}
 # After a long pause: so many windows a look, that a sensor's minute is never used up.
 FROZEN_AT_ONCE_MAX = 100
-# A run that is under way for longer was left behind by a process that died without a word.
-RUN_LOST_SECONDS = 900.0
 
 
 def build_topic_sensor(plans: Sequence[TopicPlan], job: Any) -> dg.SensorDefinition:
@@ -62,12 +78,16 @@ def build_topic_sensor(plans: Sequence[TopicPlan], job: Any) -> dg.SensorDefinit
             return dg.SkipReason(f"not yet: {error}")
         if not missing:
             return dg.SkipReason(f"{len(plans)} declared topics, none missing")
-        names = sorted(plan.name for plan in missing)
+        names = ", ".join(sorted(plan.name for plan in missing))
+        key = f"topics/{cluster_id}/{names}"
+        turn = next_turn(context.instance, penstock.clock, {TOPICS_TAG: names})
+        if isinstance(turn, str):
+            return dg.SkipReason(f"{names}: {turn}")
         return dg.RunRequest(
-            run_key=f"topics/{cluster_id}/{'+'.join(names)}",
+            run_key=f"{key}/{turn}",
             asset_selection=[plan.topic_key for plan in missing],
             asset_check_keys=[],
-            tags={"penstock/topics": ", ".join(names)},
+            tags={TOPICS_TAG: names},
         )
 
     return topic_sensor
@@ -87,44 +107,20 @@ def build_window_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.S
     )
     def window_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         penstock: Connections = context.resources.penstock
-        landed: dict[str, int] = json.loads(context.cursor or "{}")
+        tick = Tick(context, penstock, plans)
         requests: list[dg.RunRequest] = []
-        notes: list[str] = []
         empty: list[Window] = []
-        for plan in plans:
-            try:
+        for plan in tick.topics():
+            with tick.alone(plan):
                 for window in freeze(penstock, plan):
                     context.log.info(
                         "froze %s %s: %d records", plan.name, window.name, window.record_count
                     )
-                ref = penstock.kafka.ref(plan.name)
-                waiting, landed[ref.topic_id] = unlanded(
-                    penstock, plan, ref, landed.get(ref.topic_id, 0)
-                )
-            except UnknownTopicError:
-                notes.append(f"{plan.name}: not created yet")
-                continue
-            except (ClusterError, ArchiveError, ChainError, FreezeError) as error:
-                context.log.error("%s: %s", plan.name, error)
-                notes.append(f"{plan.name}: {error}")
-                continue
-            for tick in ticks_of(penstock, waiting):
-                if not known_partition(plan, tick[0]):
-                    notes.append(unknown_partition_note(plan, tick[0]))
-                elif tick[-1].more:
-                    notes.append(f"{plan.name}: {tick[-1].window} is not frozen to its end yet")
-                elif any(window.record_count for window in tick):
-                    request = landing_request(context.instance, penstock.clock, plan, tick)
-                    requests += [request] if request is not None else []
-                else:
-                    empty += tick
-        requests += settle_request(context.instance, empty)
-        reason = "; ".join(notes) or f"no window of {len(plans)} topics is due"
-        return dg.SensorResult(
-            run_requests=requests,
-            skip_reason=None if requests else dg.SkipReason(reason),
-            cursor=json.dumps(landed),
-        )
+                full, idle = ready_ticks(tick, plan)
+                empty += idle
+                requests += landing_requests(context.instance, tick, plan, full)
+        requests += settle_request(context.instance, tick, empty)
+        return tick.result(requests, f"no window of {len(plans)} topics is due")
 
     return window_sensor
 
@@ -160,18 +156,32 @@ def unknown_partition_note(plan: TopicPlan, window: Window) -> str:
     )
 
 
-def unlanded(
-    penstock: Connections, plan: TopicPlan, ref: TopicRef, first: int
-) -> tuple[list[Window], int]:
-    """Windows from ``first`` on whose landing has not come to its verdict, oldest first, and the
-    sequence before which all have."""
-    waiting: list[Window] = []
-    sequence = first
-    while (window := penstock.windows.get(ref, sequence)) is not None:
-        if not came_to_verdict(plan, penstock.windows.newest_book(ref, sequence)):
-            waiting.append(window)
-        sequence += 1
-    return waiting, waiting[0].sequence if waiting else sequence
+def unlanded(tick: Tick, plan: TopicPlan) -> list[Window]:
+    """Windows whose landing has no result yet, oldest first."""
+    store = tick.penstock.windows
+    ref = tick.penstock.kafka.ref(plan.name)
+
+    def waits(window: Window) -> bool:
+        return not came_to_verdict(plan, store.newest_book(ref, window.sequence))
+
+    return tick.waiting(ref, waits)
+
+
+def ready_ticks(tick: Tick, plan: TopicPlan) -> tuple[list[Sequence[Window]], list[Window]]:
+    """The topic's ticks (partition keys, each with all of its windows) that wait for a landing, and
+    the windows of those that hold no records at all."""
+    full: list[Sequence[Window]] = []
+    empty: list[Window] = []
+    for windows in ticks_of(tick.penstock, unlanded(tick, plan)):
+        if not known_partition(plan, windows[0]):
+            tick.notes.append(unknown_partition_note(plan, windows[0]))
+        elif windows[-1].more:
+            tick.notes.append(f"{plan.name}: {windows[-1].window} is not frozen to its end yet")
+        elif any(window.record_count for window in windows):
+            full.append(windows)
+        else:
+            empty += windows
+    return full, empty
 
 
 def ticks_of(penstock: Connections, windows: Sequence[Window]) -> list[list[Window]]:
@@ -183,52 +193,99 @@ def ticks_of(penstock: Connections, windows: Sequence[Window]) -> list[list[Wind
     return ticks
 
 
-def landing_request(
-    instance: dg.DagsterInstance, clock: Clock, plan: TopicPlan, tick: Sequence[Window]
-) -> dg.RunRequest | None:
-    """One run for one tick: the key is its last window's own hash, which holds those before it,
-    and Dagster runs no key twice.
+def landing_requests(
+    instance: dg.DagsterInstance, tick: Tick, plan: TopicPlan, waiting: Sequence[Sequence[Window]]
+) -> list[dg.RunRequest]:
+    """One run for each partition key that is to be landed now (``domain/attempts.py`` decides)."""
+    now = tick.penstock.clock.now()
+    ready: dict[int, tuple[Sequence[Window], int]] = {}
+    for windows in waiting:
+        last = windows[-1]
+        found = decide(landing_attempts(instance, last.topic_id, last.window), now)
+        if found.action is Action.START:
+            ready[last.sequence] = (windows, found.attempts)
+        elif found.action is not Action.UNDER_WAY:
+            tick.notes.append(f"{plan.name} {last.window}: {waiting_note(found)}")
+    if ready:
+        hindrance = hindered(attempts_of(instance, dg.RunsFilter(job_name=plan.landing_job)), now)
+        if hindrance is not None:
+            tick.notes.append(f"{plan.name}: its newest landing failed for something outside")
+            chosen = choose_try((n, attempts) for n, (_, attempts) in ready.items())
+            ready = {n: ready[n] for n in ready if n == chosen and hindrance <= now}
+    return [
+        landing_request(plan, windows[-1], attempts)
+        for windows, attempts in ready.values()
+        # A run may have come to its result between the two looks.
+        if not attempts or any(unfinished(tick, plan, window) for window in windows)
+    ]
 
-    None while a run is under way. A run that ended without a verdict (its process was killed, Spark
-    was gone for long) is followed by another, ``ATTEMPTS_MAX`` in all; then the alert has the word.
-    """
-    window = tick[-1]
-    records = instance.get_run_records(
-        dg.RunsFilter(job_name=plan.landing_job, tags={WINDOW_ID_TAG: window.window_id})
-    )
-    now = clock.now()
-    for record in records:
-        age = (now - record.create_timestamp.replace(tzinfo=UTC)).total_seconds()
-        if not record.dagster_run.is_finished and age < RUN_LOST_SECONDS:
-            return None
-    if len(records) >= ATTEMPTS_MAX:
-        return None
+
+def unfinished(tick: Tick, plan: TopicPlan, window: Window) -> bool:
+    book = tick.penstock.windows.newest_book(window.ref, window.sequence)
+    return not came_to_verdict(plan, book)
+
+
+def waiting_note(found: Decision) -> str:
+    """Why a window is not tried now."""
+    if found.action is Action.ABANDONED:
+        return f"abandoned after {found.attempts} attempts: {found.error}"
+    return f"tried {found.attempts} times, again at {found.until:%H:%M:%S} UTC: {found.error}"
+
+
+def landing_request(plan: TopicPlan, window: Window, attempts: int) -> dg.RunRequest:
+    """One run for the tick that this window ends. The run's key is the window's own hash, which
+    holds those before it, and the number of attempts before: Dagster runs no key twice, and each
+    attempt that has ended makes the next one's key new."""
     return dg.RunRequest(
-        run_key=window.sha256 if not records else f"{window.sha256}/{len(records)}",
+        run_key=window.sha256 if not attempts else f"{window.sha256}/{attempts}",
         job_name=plan.landing_job,
         partition_key=window.window,
         tags={
             WINDOW_TAG: window.window,
             WINDOW_ID_TAG: window.window_id,
+            LANDING_TAG: landing_subject(window.topic_id, window.window),
             **PRIORITY,
         },
     )
 
 
-def settle_request(instance: dg.DagsterInstance, empty: Sequence[Window]) -> list[dg.RunRequest]:
-    """One run for all windows that hold no records, unless one is under way."""
+def settle_request(
+    instance: dg.DagsterInstance, tick: Tick, empty: Sequence[Window]
+) -> list[dg.RunRequest]:
+    """One run for all windows that hold no records, unless one is under way or has just failed."""
     if not empty:
         return []
-    under_way = instance.get_run_records(
-        dg.RunsFilter(job_name=SETTLE_JOB, statuses=list(NOT_FINISHED_STATUSES)), limit=1
-    )
-    if under_way:
+    turn = next_turn(instance, tick.penstock.clock, job=SETTLE_JOB)
+    if isinstance(turn, str):
+        tick.notes.append(f"{len(empty)} empty windows wait: {turn}")
         return []
-    # A run that left one without a verdict is followed by another: the count makes its key new.
+    # A run that left one without a result is followed by another: the count makes its key new.
     names = "+".join(sorted(window.sha256 for window in empty))
-    runs = instance.get_runs_count(dg.RunsFilter(job_name=SETTLE_JOB))
     key = hashlib.sha256(names.encode()).hexdigest()
-    return [dg.RunRequest(run_key=f"{key}/{runs}", job_name=SETTLE_JOB, tags=PRIORITY)]
+    return [dg.RunRequest(run_key=f"{key}/{turn}", job_name=SETTLE_JOB, tags=PRIORITY)]
+
+
+def next_turn(
+    instance: dg.DagsterInstance,
+    clock: Clock,
+    tags: Mapping[str, str] | None = None,
+    job: str | None = None,
+) -> int | str:
+    """How many runs of this kind there were, which makes the next one's key new; or, as a sentence,
+    why it is not its time: one is under way, or the newest have failed and a pause is due."""
+    filters = dg.RunsFilter(job_name=job, tags=dict(tags or {}))
+    attempts = attempts_of(instance, filters)
+    now = clock.now()
+    if any(attempt.under_way(now, RUN_MAX) for attempt in attempts):
+        return "a run is under way"
+    failures = 0
+    for attempt in attempts:
+        if attempt.succeeded:
+            break
+        failures += 1
+    if failures and now < (until := attempts[0].ended_at() + pause_after(failures)):
+        return f"{failures} runs failed, the next one comes at {until:%H:%M:%S} UTC"
+    return int(instance.get_runs_count(filters))
 
 
 def build_evidence_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.SensorDefinition:
@@ -245,60 +302,49 @@ def build_evidence_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg
     )
     def evidence_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         penstock: Connections = context.resources.penstock
-        decided: dict[str, int] = json.loads(context.cursor or "{}")
+        tick = Tick(context, penstock, plans)
         requests: list[dg.RunRequest] = []
-        notes: list[str] = []
-        for plan in plans:
-            try:
-                ref = penstock.kafka.ref(plan.name)
-                first = decided.get(ref.topic_id, 0)
-                waiting, decided[ref.topic_id] = undecided_windows(penstock, ref, first)
-            except (ClusterError, ArchiveError, ChainError) as error:
-                notes.append(f"{plan.name}: {error}")
-                continue
-            # One run judges all windows of a tick: of those that wait, the last one asks for it.
-            by_tick = {window.window: (window, pause) for window, pause in waiting}
-            for window, pause in by_tick.values():
-                if known_partition(plan, window):
-                    request = evidence_request(
-                        context.instance, penstock.clock, plan, window, pause
-                    )
-                    requests += [request] if request is not None else []
-        reason = "; ".join(notes) or "no window waits for evidence"
-        return dg.SensorResult(
-            run_requests=requests,
-            skip_reason=None if requests else dg.SkipReason(reason),
-            cursor=json.dumps(decided),
-        )
+        for plan in tick.topics():
+            with tick.alone(plan):
+                # One run judges all windows of a tick: of those that wait, the last asks for it.
+                by_tick = {w.window: (w, pause) for w, pause in undecided_windows(tick, plan)}
+                for window, pause in by_tick.values():
+                    if known_partition(plan, window):
+                        request = evidence_request(
+                            context.instance, penstock.clock, plan, window, pause
+                        )
+                        requests += [request] if request is not None else []
+        return tick.result(requests, "no window waits for evidence")
 
     return evidence_sensor
 
 
-def undecided_windows(
-    penstock: Connections, ref: TopicRef, first: int
-) -> tuple[list[tuple[Window, float]], int]:
-    """Windows from ``first`` on whose evidence is to be judged again now, each with the seconds
-    that lie between two judgements; and the sequence before which every window is decided.
+def undecided_windows(tick: Tick, plan: TopicPlan) -> list[tuple[Window, float]]:
+    """Windows whose evidence is to be judged again now, each with the seconds that lie between two
+    judgements.
 
     A window's turn comes later each time, by ``EVIDENCE_PAUSE_SECONDS`` a book: evidence is
     there at once or, after a producer's death, not before the grace is over.
     """
-    waiting: list[tuple[Window, float]] = []
-    undecided: int | None = None
-    sequence = first
-    while (window := penstock.windows.get(ref, sequence)) is not None:
-        books = penstock.windows.books(ref, sequence)
-        result = books[-1].judged(Equation.PRODUCED_EQUALS_STORED) if books else None
-        if result is None or result.state is WindowState.PENDING:
-            undecided = sequence if undecided is None else undecided
-            if books:
-                age = penstock.clock.now() - from_iso(books[-1].made_at)
-                # Without any result the landing run is still on its way, or died on it.
-                pause = EVIDENCE_PAUSE_SECONDS * (len(books) if result is not None else 12)
-                if age.total_seconds() >= pause:
-                    waiting.append((window, float(pause)))
-        sequence += 1
-    return waiting, sequence if undecided is None else undecided
+    penstock = tick.penstock
+    ref = penstock.kafka.ref(plan.name)
+    books: dict[int, list[Book]] = {}
+
+    def waits(window: Window) -> bool:
+        books[window.sequence] = found = penstock.windows.books(ref, window.sequence)
+        result = found[-1].judged(Equation.PRODUCED_EQUALS_STORED) if found else None
+        return result is None or result.state is WindowState.PENDING
+
+    due: list[tuple[Window, float]] = []
+    for window in tick.waiting(ref, waits):
+        found = books[window.sequence]
+        if found:
+            # Without any result the landing run is still on its way, or died on it.
+            judged = found[-1].judged(Equation.PRODUCED_EQUALS_STORED) is not None
+            pause = float(EVIDENCE_PAUSE_SECONDS * (len(found) if judged else 12))
+            age = penstock.clock.now() - from_iso(found[-1].made_at)
+            due += [(window, pause)] if age.total_seconds() >= pause else []
+    return due
 
 
 def evidence_request(
@@ -316,7 +362,7 @@ def evidence_request(
     for record in records:
         before = record.dagster_run.run_id
         age = (clock.now() - record.create_timestamp.replace(tzinfo=UTC)).total_seconds()
-        if age < (pause if record.dagster_run.is_finished else RUN_LOST_SECONDS):
+        if age < (pause if record.dagster_run.is_finished else RUN_MAX.total_seconds()):
             return None
     check = dg.AssetCheckKey(plan.books_key, str(Equation.PRODUCED_EQUALS_STORED))
     return dg.RunRequest(
