@@ -15,6 +15,7 @@ from penstock_platform.cli import alert as alert_command
 from penstock_platform.cli import audit as audit_command
 from penstock_platform.cli import topic as topic_command
 from penstock_platform.cli import window as window_command
+from penstock_platform.components import landing
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.resources import dagster_api
 from penstock_platform.resources.dagster_api import CheckOutcome, DagsterApiError, RunOutcome
@@ -47,19 +48,25 @@ class FakeApi:
 
     def launch(self, job: str, tags: dict[str, str]) -> str:
         type(self).launched.append((job, tags))
-        return "run-1"
+        return f"run-{len(type(self).launched)}"
 
     def run_url(self, run_id: str) -> str:
         return f"http://here/runs/{run_id}"
 
     def follow(self, run_id: str, _timeout: float, progress: Callable[[str], None]) -> RunOutcome:
-        _job, tags = type(self).launched[-1]
-        [window] = self.stage.twin.windows.find(self.stage.ref, tags["dagster/partition"])
+        _job, tags = type(self).launched[int(run_id.rpartition("-")[2]) - 1]
+        window = self.stage.twin.windows.find(self.stage.ref, tags["dagster/partition"])[-1]
         progress("started")
         done = self.stage.land(window)
-        check = CheckOutcome("lake/bronze/shop_orders", "stored_equals_landed", True, "ERROR", "ok")
+        errors = [e.step_failure_data.error for e in done.all_events if e.is_step_failure]
+        failures = [e.cause or e for e in errors if e.cls_name != dagster_api.CHECK_FAILED]
+        checks = tuple(
+            CheckOutcome("/".join(e.asset_key.path), e.check_name, e.passed, e.severity.value, "")
+            for e in done.get_asset_check_evaluations()
+        )
         status = "SUCCESS" if done.success else "FAILURE"
-        return RunOutcome(run_id, status, self.run_url(run_id), (), (check,))
+        said = tuple(e.message.strip() for e in failures)
+        return RunOutcome(run_id, status, self.run_url(run_id), said, checks)
 
 
 @pytest.fixture
@@ -153,6 +160,90 @@ def test_a_rerun_lands_again_and_says_how_it_ended(
     assert job == "land_shop_orders"
     assert tags["dagster/partition"] == window.window
     assert tags["penstock/window_id"] == window.window_id
+
+
+def test_a_rerun_whose_silver_fails_ends_with_1_and_says_why(
+    ready: Any, run: Run, api: type[FakeApi], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = ready.landed(20)
+    assert window_command.state_of(ready.twin.windows.newest_book(ready.ref, 0)) == "BALANCED"
+
+    def fails(*_arguments: Any) -> Any:
+        raise RuntimeError("CANNOT_SAFELY_CAST in silver")
+
+    monkeypatch.setattr(landing, "parse_window", fails)
+    result = run(window_command, "rerun", "shop.orders", window.window, "-o", "json")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert document["failed"] == 1
+    assert "CANNOT_SAFELY_CAST in silver" in document["windows"][0]["problem"]
+    assert document["windows"][0]["state"] != "BALANCED"
+    shown = run(window_command, "rerun", "shop.orders", window.window)
+    assert shown.exit_code == 1
+    assert f"shop.orders {window.window}: PENDING (the run failed: " in shown.output
+    assert "parsed_plus_quarantined_equals_landed was judged on an older landing" in shown.output
+    assert len(api.launched) == 2
+
+
+def test_a_range_is_landed_again_window_by_window_with_a_summary(
+    ready: Any, run: Run, api: type[FakeApi]
+) -> None:
+    windows = [ready.landed(20) for _ in range(4)]
+    result = run(
+        window_command,
+        *("rerun", "shop.orders", "--from", windows[1].window, "--to", windows[2].window),
+        *("--at-once", "1"),
+    )
+    assert result.exit_code == 0
+    wanted = [w.window for w in windows[1:3]]
+    assert [tags["dagster/partition"] for _, tags in api.launched] == wanted
+    assert "2 windows landed again; 0 runs failed, 0 windows do not balance" in result.output
+    ready.refuse_rows = lambda w: {0: {w.ranges[0].start}} if w == windows[3] else {}
+    result = run(
+        window_command, "rerun", "shop.orders", "--from", windows[2].window, "--at-once", "1"
+    )
+    assert result.exit_code == 3
+    assert "0 runs failed, 1 windows do not balance" in result.output
+
+
+def test_only_windows_with_quarantined_records_are_landed_again(
+    ready: Any, run: Run, api: type[FakeApi]
+) -> None:
+    bad = ready.landed(20)
+    ready.pass_time(60)
+    ready.tick("window_sensor")
+    empty = ready.newest()
+    assert ready.land(empty).success and empty.record_count == 0
+    result = run(window_command, "rerun", "shop.orders", "--quarantined", "--at-once", "1")
+    assert result.exit_code == 0
+    assert [tags["dagster/partition"] for _, tags in api.launched] == [bad.window]
+    assert empty.window not in result.output
+
+
+def test_a_run_that_dagster_does_not_take_stops_no_other(
+    ready: Any, run: Run, api: type[FakeApi], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = [ready.landed(20) for _ in range(2)]
+    launch = api.launch
+
+    def picky(self: Any, job: str, tags: dict[str, str]) -> str:
+        if tags["dagster/partition"] == windows[0].window:
+            raise DagsterApiError("Dagster did not launch it")
+        return launch(self, job, tags)
+
+    monkeypatch.setattr(api, "launch", picky)
+    first = windows[0].window
+    result = run(window_command, "rerun", "shop.orders", "--from", first, "--at-once", "1")
+    assert result.exit_code == 1
+    assert "Dagster did not launch it" in result.output
+    assert f"shop.orders {windows[1].window}: BALANCED" in result.output
+
+
+@pytest.mark.parametrize("more", [(), ("2026-11-20-00:00", "--quarantined")])
+def test_a_rerun_takes_one_window_or_a_range(ready: Any, run: Run, more: tuple[str, ...]) -> None:
+    assert ready
+    result = run(window_command, "rerun", "shop.orders", *more)
+    assert (result.exit_code, "give one WINDOW, or a range" in result.output) == (2, True)
 
 
 def test_a_rerun_that_does_not_mend_ends_with_3(ready: Any, run: Run, api: type[FakeApi]) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Sequence
 from typing import Any
 
 import click
+from rich.markup import escape
 
 from penstock_platform.cli.console import (
     CommandError,
     console,
     output_option,
     print_json,
+    progress_console,
     settings,
     table,
 )
-from penstock_platform.components.names import WINDOW_ID_TAG, WINDOW_TAG, landing_job
+from penstock_platform.cli.errors import ERROR, NOT_BALANCED
+from penstock_platform.cli.reruns import Rerun, quarantining, rerun_all, windows_between
 from penstock_platform.domain.books import Book, WindowState, state_on
 from penstock_platform.domain.topics import bronze_table, table_part
 from penstock_platform.domain.windows import TopicRef, Window
@@ -24,6 +28,9 @@ from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.dagster_api import DagsterApi
 
 RUN_TIMEOUT_SECONDS = 900.0
+RERUNS_AT_ONCE = 2
+RERUNS_AT_ONCE_MAX = 16
+FINE_STATES = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRED})
 RANGES_SHOWN = 20
 STYLES = {
     WindowState.BALANCED: "green",
@@ -254,46 +261,103 @@ def print_book(book: dict[str, Any], number: int) -> None:
 
 @command.command()
 @click.argument("topic")
-@click.argument("window")
-@click.option("--timeout", default=RUN_TIMEOUT_SECONDS, show_default=True, help="Seconds to wait.")
+@click.argument("window", required=False)
+@click.option("--from", "first", default=None, metavar="WINDOW", help="The first of a range.")
+@click.option("--to", "last", default=None, metavar="WINDOW", help="The last of a range.")
+@click.option("--quarantined", is_flag=True, help="Only windows with records in quarantine.")
+@click.option(
+    "--at-once",
+    default=RERUNS_AT_ONCE,
+    show_default=True,
+    type=click.IntRange(1, RERUNS_AT_ONCE_MAX),
+    help="How many runs at a time.",
+)
+@click.option("--timeout", default=RUN_TIMEOUT_SECONDS, show_default=True, help="Seconds a run.")
+@output_option
 @click.pass_context
-def rerun(ctx: click.Context, topic: str, window: str, timeout: float) -> None:
-    """Land WINDOW again and judge it anew; the same rows come out, whatever happened to them.
+def rerun(
+    ctx: click.Context,
+    topic: str,
+    *,
+    window: str | None,
+    first: str | None,
+    last: str | None,
+    quarantined: bool,
+    at_once: int,
+    timeout: float,
+    output: str,
+) -> None:
+    """Land WINDOW again, or a range of windows, and judge it anew.
 
-    What still runs of an older attempt is interrupted first. Exit code 3 when the window's books
-    do not balance afterwards.
+    The same rows come out, whatever happened to them: from the log, or where that has deleted
+    them from the snapshot of the table that proves. What still runs of an older attempt is
+    interrupted first. Exit code 1 when a run failed, 3 when a window does not balance afterwards.
     """
+    ranged = bool(first or last or quarantined)
+    if ranged == (window is not None):
+        raise click.UsageError("give one WINDOW, or a range: --from, --to, --quarantined")
     here = settings()
     penstock = Connections(here)
     ref = penstock.kafka.ref(topic)
+    if window is not None:
+        windows = find_all(penstock, ref, window)
+    else:
+        windows = windows_between(penstock, ref, first, last)
+        windows = quarantining(penstock, windows) if quarantined else windows
+    out = progress_console(output)
     # One run lands all windows of a tick, whichever of them is named.
-    named = find_all(penstock, ref, window)
-    found = penstock.windows.tick_of(named[0])[-1]
-    api = DagsterApi(here, penstock.clock)
-    tags = {
-        "dagster/partition": found.window,
-        WINDOW_TAG: found.window,
-        WINDOW_ID_TAG: found.window_id,
-        "penstock/rerun": getpass.getuser(),
-        "dagster/priority": "20",  # a person waits
+    ticks = {w.window: penstock.windows.tick_of(w) for w in windows}
+    done = rerun_all(
+        DagsterApi(here, penstock.clock),
+        list(ticks.values()),
+        at_once=at_once,
+        timeout=timeout,
+        progress=lambda line: out.print(f"  {line}"),
+    )
+    rows = [rerun_summary(penstock, outcome, w) for outcome in done for w in outcome.windows]
+    from penstock_platform.cli.audit import unbalanced  # noqa: PLC0415 - it imports this module
+
+    wrong = unbalanced(penstock, topic, rows)
+    failed = [row for row in rows if row["problem"]]
+    if output == "json":
+        print_json({"topic": topic, "windows": rows, "failed": len(failed), "wrong": len(wrong)})
+    else:
+        print_reruns(topic, rows, done)
+        if ranged:
+            out.print(
+                f"{topic}: {len(rows):,} windows landed again; {len(failed):,} runs failed, "
+                f"{len(wrong):,} windows do not balance"
+            )
+    ctx.exit(ERROR if failed else NOT_BALANCED if wrong else 0)
+
+
+def rerun_summary(penstock: Connections, done: Rerun, window: Window) -> dict[str, Any]:
+    """One window that was landed again: its state by the newest book, and what kept the run."""
+    return {
+        **summary(penstock, window),
+        "run": done.run_id,
+        "url": done.url,
+        "status": done.outcome.status if done.outcome is not None else "",
+        "problem": done.problem,
     }
-    run_id = api.launch(landing_job(topic), tags)
+
+
+def print_reruns(topic: str, rows: list[dict[str, Any]], done: Sequence[Rerun]) -> None:
+    """Checks that failed, what kept a run, and each window's state with what is not judged."""
     out = console()
-    out.print(f"run {run_id}: {api.run_url(run_id)}")
-    outcome = api.follow(run_id, timeout, lambda line: out.print(f"  {line}"))
-    for failure in outcome.failures:
-        out.print(f"  [red]{failure}[/]")
-    for c in outcome.checks:
-        wrong = "[red]✗[/]" if c.severity == "ERROR" else "[yellow]![/]"
-        out.print(f"  {'[green]✓[/]' if c.passed else wrong} {c.asset} {c.check}: {c.description}")
-    states = [state_of(penstock.windows.newest_book(ref, w.sequence)) for w in named]
-    for one, state in zip(named, states, strict=True):
-        out.print(f"{topic} {one.name}: [{STYLES.get(state, 'red')}]{state}[/]")
-    if not outcome.succeeded and not outcome.checks:
-        ctx.exit(1)
-    fine = (WindowState.BALANCED, WindowState.ACCEPTED, WindowState.PENDING)
-    if any(state not in fine for state in states):
-        ctx.exit(3)
+    for outcome in done:
+        for c in outcome.outcome.checks if outcome.outcome is not None else ():
+            wrong = "[red]✗[/]" if c.severity == "ERROR" else "[yellow]![/]"
+            mark = "[green]✓[/]" if c.passed else wrong
+            out.print(f"  {mark} {outcome.key} {c.asset} {c.check}: {escape(c.description)}")
+    for row in rows:
+        state = WindowState(row["state"])
+        why = [row["problem"], *row.get("unjudged", ())] if state not in FINE_STATES else []
+        why = why or [row["problem"]]
+        said = "; ".join(w for w in why if w)
+        failed = "the run failed: " if row["problem"] else ""
+        reason = f" ({escape(failed + said)})" if said else ""
+        out.print(f"{topic} {row['window']}: [{STYLES.get(state, 'red')}]{state}[/]{reason}")
 
 
 @command.command()

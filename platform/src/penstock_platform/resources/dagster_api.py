@@ -14,6 +14,7 @@ from penstock_platform.settings import Settings
 
 REQUEST_TIMEOUT_SECONDS = 30
 POLL_SECONDS = 0.5
+CHECK_FAILED = "DagsterAssetCheckFailedError"
 ENDED = frozenset({"SUCCESS", "FAILURE", "CANCELED"})
 
 _JOBS = """
@@ -41,7 +42,8 @@ _FAILURES = """
 query($id: ID!, $after: String) { logsForRun(runId: $id, afterCursor: $after) { __typename
   ... on EventConnection { cursor hasMore events { __typename
     ... on MessageEvent { message stepKey }
-    ... on ExecutionStepFailureEvent { error { message errorChain { error { message } } } }
+    ... on ExecutionStepFailureEvent { error { className message
+        errorChain { error { className message } } } }
     ... on RunFailureEvent { error { message } }
     ... on AssetCheckEvaluationEvent { evaluation { checkName success description
         assetKey { path } severity } }
@@ -66,7 +68,10 @@ class CheckOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run ended, the first real error of each failed step, and what its checks said."""
+    """How a run ended, the first real error of each failed step, and what its checks said.
+
+    A step that a blocking check ended has not failed: it is among ``checks`` alone.
+    """
 
     run_id: str
     status: str
@@ -200,7 +205,7 @@ class DagsterApi:
                             description=str(e["description"] or ""),
                         )
                     )
-                elif event["__typename"] == "ExecutionStepFailureEvent" and event.get("error"):
+                elif event["__typename"] == "ExecutionStepFailureEvent" and _raised(event):
                     failures.append(f"{event['stepKey']}: {_first_cause(event['error'])}")
             if not page["hasMore"]:
                 break
@@ -212,6 +217,12 @@ class DagsterApi:
         if answer["__typename"] != kind:
             raise DagsterApiError(f"Dagster: {answer.get('message') or answer['__typename']}")
         return answer
+
+
+def _raised(event: Mapping[str, Any]) -> bool:
+    """Whether a step failed by an error, and not by a blocking check."""
+    error = event.get("error")
+    return error is not None and error.get("className") != CHECK_FAILED
 
 
 def _first_cause(error: Mapping[str, Any]) -> str:

@@ -1,0 +1,110 @@
+"""Landing windows again through Dagster: one run a partition key, a bounded number at once.
+
+What ``penstock window rerun`` does; the command itself only reads options and prints.
+"""
+
+from __future__ import annotations
+
+import bisect
+import getpass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+
+from penstock_platform.components.names import WINDOW_ID_TAG, WINDOW_TAG, landing_job
+from penstock_platform.domain.clock import from_iso
+from penstock_platform.domain.cron import opening_of
+from penstock_platform.domain.windows import ChainError, TopicRef, Window
+from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.dagster_api import DagsterApi, DagsterApiError, RunOutcome
+
+PERSON_WAITS = "20"  # Dagster's run priority
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """How landing one partition key again ended. ``problem``: why it did not run to its end; a
+    check that found something wrong is no problem of the run, but of the books."""
+
+    key: str
+    windows: tuple[Window, ...]
+    run_id: str = ""
+    url: str = ""
+    outcome: RunOutcome | None = None
+    problem: str = ""
+
+
+def windows_between(
+    penstock: Connections, ref: TopicRef, first: str | None, last: str | None
+) -> list[Window]:
+    """The windows from one key to another, both included; an open side goes to the chain's end.
+
+    Raises CronError for what is no key.
+    """
+    newest = penstock.windows.newest(ref)
+    chain = range(newest.sequence + 1 if newest is not None else 0)
+
+    def opened(sequence: int) -> datetime:
+        window = penstock.windows.get(ref, sequence)
+        if window is None:
+            raise ChainError(f"window {ref.topic_id}/{sequence} is missing inside its chain")
+        return from_iso(window.opened_at)
+
+    start = bisect.bisect_left(chain, opening_of(first), key=opened) if first else 0
+    end = bisect.bisect_right(chain, opening_of(last), key=opened) if last else len(chain)
+    found = (penstock.windows.get(ref, sequence) for sequence in chain[start:end])
+    return [window for window in found if window is not None]
+
+
+def quarantining(penstock: Connections, windows: Sequence[Window]) -> list[Window]:
+    """Those whose newest book counts quarantined records."""
+    books = ((w, penstock.windows.newest_book(w.ref, w.sequence)) for w in windows)
+    return [w for w, book in books if book is not None and book.tiers.get("quarantined", 0)]
+
+
+def rerun_all(
+    api: DagsterApi,
+    ticks: Sequence[Sequence[Window]],
+    *,
+    at_once: int,
+    timeout: float,
+    progress: Progress,
+) -> list[Rerun]:
+    """Land the windows of these ticks of one topic again, oldest first; one outcome a tick.
+
+    A run that cannot be launched or followed is a problem of its own and stops no other.
+    """
+    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="rerun") as pool:
+        return list(pool.map(lambda held: _rerun(api, held, timeout, progress), ticks))
+
+
+def _rerun(api: DagsterApi, windows: Sequence[Window], timeout: float, progress: Progress) -> Rerun:
+    window = windows[-1]
+    tags = {
+        "dagster/partition": window.window,
+        WINDOW_TAG: window.window,
+        WINDOW_ID_TAG: window.window_id,
+        "penstock/rerun": getpass.getuser(),
+        "dagster/priority": PERSON_WAITS,
+    }
+    run_id = url = ""
+    try:
+        run_id = api.launch(landing_job(window.topic), tags)
+        url = api.run_url(run_id)
+        progress(f"{window.window}: run {run_id}: {url}")
+        outcome = api.follow(run_id, timeout, lambda line: progress(f"{window.window}: {line}"))
+    except DagsterApiError as error:
+        return Rerun(window.window, tuple(windows), run_id, url, problem=str(error))
+    return Rerun(window.window, tuple(windows), run_id, url, outcome, problem_of(outcome))
+
+
+def problem_of(outcome: RunOutcome) -> str:
+    """Why a run did not do its work, empty where it did. A blocking check that fails ends a run
+    too; what it found is in the books."""
+    if outcome.failures:
+        return "; ".join(outcome.failures)
+    if outcome.succeeded or any(not check.passed for check in outcome.checks):
+        return ""
+    return f"the run ended as {outcome.status} without a word"
