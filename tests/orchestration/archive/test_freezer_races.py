@@ -15,12 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock_platform.domain.archive_keys import window_key
 from penstock_platform.domain.clock import from_iso
 from penstock_platform.domain.cron import due_windows
+from penstock_platform.domain.ranges import OffsetRange, subtract
 from penstock_platform.domain.topics import load_topic
-from penstock_platform.domain.windows import ChainError
+from penstock_platform.domain.truncation import Cut, ends_in_log, lost_ranges
+from penstock_platform.domain.windows import ChainError, Truncation, Window
 from penstock_platform.resources.freezer import freeze_due
-from penstock_platform.resources.windows import WindowStore
+from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.resources.windows import LostWindowError, WindowStore
 from penstock_platform.testing.archive import MemoryArchive
 from penstock_platform.testing.clock import EPOCH, ManualClock
 from penstock_platform.testing.cluster import MemoryCluster
@@ -87,7 +91,7 @@ def simulate(seed: int, archive: MemoryArchive | None = None) -> None:
     topic = cluster.add_topic("t", rng.randrange(1, 4))
     freezers: list[Freezer] = []
     published: list = []
-    for _ in range(rng.randrange(50, STEPS_MAX)):
+    for _ in range(rng.randrange(50, STEPS_MAX // 2)):
         chance = rng.random()
         if chance < 0.10:
             clock.advance(rng.choice([1, 20, 61, 130]))
@@ -99,11 +103,25 @@ def simulate(seed: int, archive: MemoryArchive | None = None) -> None:
         elif chance < 0.34:
             partition = rng.choice(topic.partitions)
             partition.held = None if partition.held else len(partition.records)
-        elif chance < 0.45 and len(freezers) < 3:
+        elif chance < 0.41:
+            partition = rng.choice(topic.partitions)
+            end = len(partition.records)
+            if partition.held is None and rng.random() < 0.8:
+                partition.truncate(rng.randrange(max(0, end - 30), end + 1))
+            else:
+                partition.elect()
+        elif chance < 0.46:
+            clock.advance(60)
+            published += freeze_due(cluster, WindowStore(archive), SPEC, clock, start=EPOCH)
+        elif chance < 0.54 and len(freezers) < 3:
             freezers.append(Freezer(archive, cluster, clock, rng.choice([1, 2, 1000])))
         elif freezers:
             freezer = rng.choice(freezers)
-            freezer.step()
+            try:
+                freezer.step()
+            except ClusterError:  # a leader of another epoch answered: nothing is frozen
+                freezers.remove(freezer)
+                continue
             if freezer.done:
                 published += freezer.published
             if freezer.done or rng.random() < 0.02:
@@ -112,8 +130,10 @@ def simulate(seed: int, archive: MemoryArchive | None = None) -> None:
 
 
 def check(archive, cluster, clock, published, told):
-    """A last freezer, undisturbed, then: one chain, without a fork, a gap or an overlap."""
+    """A last freezer, undisturbed, then: one chain, without a fork or a gap, whose windows overlap
+    only where a log was cut, and every record of the log in exactly one window."""
     store = WindowStore(archive)
+    clock.advance(60)
     stable = {p: o.last_stable for p, o in cluster.offsets("t").items()}
     last = freeze_due(cluster, store, SPEC, clock, start=EPOCH)
     chain = list(store.all(cluster.ref("t")))  # verifies every link
@@ -129,11 +149,25 @@ def check(archive, cluster, clock, published, told):
     reached: dict[int, int] = {}
     for window in chain:
         for p in window.partitions:
-            assert p.start == reached.get(p.p, 0), f"{told}: {window.window} {p}"
+            end = reached.get(p.p, 0)
+            start = end if p.truncated is None else p.truncated.offset
+            assert (p.start, start <= end) == (start, True), f"{told}: {window.window} {p}"
             reached[p.p] = p.end
-    if last:
-        assert {p: reached.get(p, 0) for p in stable} == stable, told
-    assert all(reached[p] <= stable[p] for p in reached), told
+    assert last, told
+    assert {p: reached.get(p, 0) for p in stable} == stable, told
+    cuts = store.cuts(cluster.ref("t"))
+    for number, partition in enumerate(cluster.topics["t"].partitions):
+        held: list[tuple[int, int, int]] = []  # first offset, end, leader epoch of the window
+        for window in chain:
+            lost = lost_ranges(window, cuts)
+            kept = subtract([r for r in window.ranges if r.partition == number], lost)
+            held += [(r.start, r.end, window.partitions[number].leader_epoch) for r in kept]
+        held = sorted(h for h in held if h[0] < h[1])
+        assert [h[0] for h in held] == [0, *(h[1] for h in held)][: len(held)], f"{told}: {held}"
+        assert (held[-1][1] if held else 0) == reached[number], told
+        for first, end, epoch in held:
+            written = [e for e, at in partition.epochs if at < end]
+            assert max(written, default=0) <= epoch, f"{told}: {first}-{end} were written later"
 
 
 @settings(max_examples=80, deadline=None)
@@ -357,16 +391,117 @@ def test_a_partition_added_later_begins_at_0_also_when_its_log_no_longer_does(wo
     assert window.partitions[2].log_start == 3
 
 
-def test_a_log_that_became_shorter_holds_the_chain_where_it_is(world):
-    cluster, clock, _store, freeze = world
+def test_a_log_that_became_shorter_steps_the_chain_back(world):
+    cluster, clock, store, freeze = world
     put(cluster, 0, 10)
     clock.advance(60)
-    freeze()
+    [first] = freeze()
     del cluster.topics["t"].partitions[0].records[6:]
     clock.advance(60)
     [window] = freeze()
-    assert spans(window)[0] == (10, 10)
-    assert window.partitions[0].high_watermark == 6
+    assert spans(window)[0] == (6, 6)
+    assert window.partitions[0].truncated == Truncation(0, 6, 10)
+    assert window.partitions[1].truncated is None
+    assert (window.last_truncation, first.last_truncation) == (1, None)
+    assert Window.from_bytes(window.to_bytes()) == window
+    put(cluster, 0, 3)
+    clock.advance(60)
+    [after] = freeze()
+    assert spans(after)[0] == (6, 9)
+    assert after.partitions[0].truncated is None
+    assert after.last_truncation == 1
+    assert store.cuts(after.ref) == [Cut(1, 0, 6)]
+    assert lost_ranges(first, store.cuts(after.ref)) == (OffsetRange(0, 6, 10),)
+    assert lost_ranges(after, store.cuts(after.ref)) == ()
+    assert ends_in_log(first, store.cuts(after.ref)) == {0: 6, 1: 0}
+
+
+def test_a_log_that_was_cut_and_grew_again_is_windowed_from_the_cut(world):
+    cluster, clock, _store, freeze = world
+    put(cluster, 0, 30)
+    clock.advance(60)
+    freeze()
+    cluster.topics["t"].partitions[0].truncate(20)
+    put(cluster, 0, 25)  # the regrown records reach beyond what was frozen
+    clock.advance(60)
+    [window] = freeze()
+    assert spans(window)[0] == (20, 45)
+    assert window.partitions[0].truncated == Truncation(0, 20, 30)
+    clock.advance(60)
+    [window] = freeze()
+    assert spans(window)[0] == (45, 45)
+    assert window.partitions[0].truncated is None
+
+
+def test_an_election_without_loss_is_no_truncation(world):
+    cluster, clock, store, freeze = world
+    put(cluster, 0, 30)
+    clock.advance(60)
+    freeze()
+    cluster.topics["t"].partitions[0].elect()
+    put(cluster, 0, 5)
+    clock.advance(60)
+    [window] = freeze()
+    assert (spans(window)[0], window.partitions[0].truncated) == ((30, 35), None)
+    assert store.cuts(window.ref) == []
+
+
+def test_a_wiped_log_begins_again_at_0(world):
+    cluster, clock, _store, freeze = world
+    put(cluster, 0, 30)
+    clock.advance(60)
+    freeze()
+    cluster.topics["t"].partitions[0].truncate(0)
+    put(cluster, 0, 4)
+    clock.advance(60)
+    [window] = freeze()
+    assert spans(window)[0] == (0, 4)
+    assert window.partitions[0].truncated == Truncation(0, 0, 30)
+
+
+def test_without_an_answer_about_the_old_epoch_nothing_is_frozen(world, monkeypatch):
+    cluster, clock, store, freeze = world
+    put(cluster, 0, 30)
+    clock.advance(60)
+    freeze()
+    cluster.topics["t"].partitions[0].truncate(20)
+    clock.advance(60)
+
+    def unanswered(*_args):
+        raise ClusterError("no answer about epochs")
+
+    monkeypatch.setattr(cluster, "epoch_ends", unanswered)
+    with pytest.raises(ClusterError, match="no answer about epochs"):
+        freeze()
+    assert store.newest(cluster.ref("t")).sequence == 0
+
+
+def test_an_epoch_that_goes_back_stops_the_freeze(world):
+    cluster, clock, store, freeze = world
+    cluster.topics["t"].partitions[0].elect(3)
+    put(cluster, 0, 30)
+    clock.advance(60)
+    freeze()
+    stale = cluster.topics["t"].partitions[0]
+    stale.epochs = [(0, 0), (2, 5)]
+    del stale.records[12:]
+    clock.advance(60)
+    with pytest.raises(ChainError, match="topic t: partition 0: its leader epoch went back from 3"):
+        freeze()
+    assert store.newest(cluster.ref("t")).sequence == 0
+
+
+def test_a_chain_that_has_no_window_yet_notices_a_cut_too(world):
+    cluster, clock, _store, freeze = world
+    latest = load_topic("metadata: {name: t}\nland: {window: minutely, start: latest}")
+    put(cluster, 0, 30)
+    assert freeze(latest) == []  # admitted: the chain is to begin at 30
+    cluster.topics["t"].partitions[0].truncate(20)
+    put(cluster, 0, 25)
+    clock.advance(60)
+    [window] = freeze(latest)
+    assert spans(window)[0] == (20, 45)
+    assert window.partitions[0].truncated == Truncation(0, 20, 30)
 
 
 def test_a_partition_that_is_not_told_of_stops_the_freeze(world):
@@ -415,13 +550,107 @@ def test_a_recreated_topic_begins_a_chain_only_when_told(world):
     clock.advance(60)
     with pytest.raises(RuntimeError, match="penstock window begin t"):
         freeze()
-    [first, second] = freeze(begin_new=True)
-    assert (first.sequence, spans(first), spans(second)) == (0, {0: (0, 2)}, {0: (2, 2)})
+    clock.advance(365 * 24 * 3600 + 5)
+    assert freeze(begin_new=True) == [], "the tick under way when it is begun is the first one"
+    clock.advance(55)
+    [first] = freeze()
+    assert (first.sequence, spans(first)) == (0, {0: (0, 2)})
+    assert from_iso(first.closed_at) == clock.now()
     assert freeze() == []
     assert store.newest(old).sequence == 0
     assert store.incarnations(old.cluster_id, "t") == [old.topic_id, cluster.ref("t").topic_id]
-    assert store.begun_at(cluster.ref("t")) == clock.now()
+    assert store.begun_at(cluster.ref("t")) == clock.now() - timedelta(seconds=55)
     assert store.begun_at(old) is None
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("earliest", (4, 20)),
+        ("latest", (15, 20)),
+        ("2026-11-20T00:00:00Z", (10, 20)),
+        ("2026-11-21T00:00:00+00:00", (15, 20)),
+    ],
+)
+def test_an_adopted_topics_chain_begins_where_it_is_declared_once(world, start, expected):
+    cluster, clock, _store, freeze = world
+    text = "metadata: {name: t}\nland: {window: minutely, start: %s}"
+    put(cluster, 0, 10, ms=1000)
+    put(cluster, 0, 5, ms=round(EPOCH.timestamp() * 1000))
+    cluster.topics["t"].partitions[0].log_start = 4
+    assert freeze(load_topic(text % start)) == []
+    put(cluster, 0, 5, ms=round(EPOCH.timestamp() * 1000))
+    clock.advance(60)
+    other = "earliest" if start == "latest" else "latest"
+    [window] = freeze(load_topic(text % other))  # changed since: nothing is decided again
+    assert spans(window)[0] == expected
+
+
+@pytest.mark.parametrize("lost", [range(1), range(3), range(5)])
+def test_a_chain_that_lost_its_beginning_is_not_begun_again(world, lost):
+    cluster, clock, store, freeze = world
+    put(cluster, 0, 7)
+    clock.advance(300)
+    freeze()
+    ref = cluster.ref("t")
+    archive = store._archive
+    for n in lost:
+        del archive.objects[window_key(ref, n)]
+    clock.advance(60)
+    before = dict(archive.objects)
+    fresh = WindowStore(archive)
+    with pytest.raises(LostWindowError, match=r"0000000000\.json is gone .* lifecycle rules"):
+        freeze_due(cluster, fresh, SPEC, clock, start=EPOCH)
+    with pytest.raises(LostWindowError):
+        list(fresh.all(ref))
+    assert archive.objects == before
+
+
+def test_a_gap_in_the_chain_is_not_filled(world):
+    cluster, clock, store, freeze = world
+    clock.advance(300)
+    freeze()
+    archive = store._archive
+    del archive.objects[window_key(cluster.ref("t"), 1)]  # a search from 0 ends here
+    clock.advance(60)
+    before = dict(archive.objects)
+    with pytest.raises(
+        LostWindowError, match=r"0000000001\.json is gone .*0000000002\.json is there"
+    ):
+        freeze_due(cluster, WindowStore(archive), SPEC, clock, start=EPOCH)
+    assert archive.objects == before
+
+
+def test_a_gap_is_found_by_whoever_reads_the_chain(world):
+    cluster, clock, store, freeze = world
+    clock.advance(300)
+    freeze()
+    ref, archive = cluster.ref("t"), store._archive
+    del archive.objects[window_key(ref, 2)]
+    fresh = WindowStore(archive)
+    assert fresh.newest(ref).sequence == 4, "the search passes over place 2"
+    with pytest.raises(LostWindowError, match="is missing inside its chain"):
+        list(fresh.all(ref))
+
+
+def test_a_crash_between_admission_and_the_first_window_loses_nothing(world):
+    cluster, clock, store, freeze = world
+    put(cluster, 0, 7)
+    store.admit(cluster.ref("t"), clock.now())
+    clock.advance(60)
+    assert spans(freeze()[0])[0] == (0, 7)
+
+
+def test_a_crash_before_the_mark_is_made_good_by_the_second_window(world):
+    _cluster, clock, store, freeze = world
+    clock.advance(60)
+    freeze()
+    archive = store._archive
+    [mark] = [key for key in archive.objects if key.endswith("-begun.json")]
+    del archive.objects[mark]
+    clock.advance(60)
+    freeze()
+    assert mark in archive.objects
 
 
 def test_a_topic_that_is_not_landed_has_no_windows(world):

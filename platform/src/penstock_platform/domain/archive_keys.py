@@ -4,6 +4,7 @@
 
     clusters/<cluster_id>/
        incarnations/<topic>/0000000000.json           which topic ids this name has had, in order
+       incarnations/<topic>/0000000000-begun.json     its chain has its place 0
        topics/<topic>-<topic_id>/
           windows/0000000042.json                     the chain; hash of the one before
           receipts/<table>/0000000042/000.json        one per landing attempt that committed
@@ -29,6 +30,14 @@ def topic_prefix(ref: TopicRef) -> str:
 
 def incarnation_key(cluster_id: str, topic: str, number: int) -> str:
     return f"clusters/{cluster_id}/incarnations/{topic}/{number:010d}.json"
+
+
+def begun_key(cluster_id: str, topic: str, number: int) -> str:
+    return f"clusters/{cluster_id}/incarnations/{topic}/{number:010d}-begun.json"
+
+
+def windows_prefix(ref: TopicRef) -> str:
+    return f"{topic_prefix(ref)}/windows/"
 
 
 def window_key(ref: TopicRef, sequence: int) -> str:

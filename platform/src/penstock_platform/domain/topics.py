@@ -9,7 +9,7 @@ One YAML document a topic::
     owners: ["team:shop"]
     description: Orders as the shop's checkout sends them.
     deletion_policy: retain                # retain | delete
-    land: {window: hourly, max_records: 5000000}
+    land: {window: hourly, max_records: 5000000, start: earliest}
     audit: {grace: 15m, severity: ERROR, accept_unaudited: false}
     quarantine: {max_share: 0.05}          # above this share of a window there is an alert
     freshness: {fail_after: 2h, warn_after: 90m}
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -131,11 +131,14 @@ class SchemaSpec(_Part):
 class LandSpec(_Part):
     """Landing in the lake: ``window`` is minutely, hourly, daily or a cron in UTC.
 
-    ``max_records`` bounds every window; a tick that holds more is several windows.
+    ``max_records`` bounds every window; a tick that holds more is several windows. ``start``: where
+    the chain of a topic that has records already begins: ``earliest``, ``latest`` or an ISO 8601
+    timestamp with its offset from UTC. It is decided once, when the topic is first frozen.
     """
 
     window: str = "hourly"
     max_records: int = Field(default=MAX_RECORDS_DEFAULT, ge=1)
+    start: str = "earliest"
 
     @field_validator("window")
     @classmethod
@@ -146,9 +149,34 @@ class LandSpec(_Part):
             raise ValueError(str(error)) from error
         return window
 
+    @field_validator("start", mode="before")
+    @classmethod
+    def _is_a_start(cls, start: object) -> object:
+        # YAML reads a timestamp as one.
+        text = start.isoformat() if isinstance(start, datetime) else start
+        if text in ("earliest", "latest"):
+            return text
+        try:
+            moment = datetime.fromisoformat(str(text))
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            raise ValueError(
+                f"{str(text)!r} is neither earliest, latest nor a timestamp with its offset from "
+                "UTC, such as 2026-11-20T00:00:00Z"
+            )
+        return text
+
     @property
     def cron(self) -> str:
         return cron_of(self.window)
+
+    @property
+    def start_time(self) -> datetime | None:
+        """The timestamp of ``start``; None for ``earliest`` and ``latest``."""
+        if self.start in ("earliest", "latest"):
+            return None
+        return datetime.fromisoformat(self.start)
 
 
 class AuditSpec(_Part):

@@ -41,6 +41,9 @@ class Archive(Protocol):
     def list(self, prefix: str) -> list[str]:
         """All keys that start with ``prefix``, sorted."""
 
+    def first_after(self, prefix: str, after: str) -> str | None:
+        """The first key that starts with ``prefix`` and sorts behind ``after``; None for none."""
+
 
 class S3Archive:
     """The archive on S3 or anything that speaks it. Connects on first use."""
@@ -104,6 +107,19 @@ class S3Archive:
             return sorted(item["Key"][skip:] for page in pages for item in page.get("Contents", ()))
         except (ClientError, BotoCoreError) as error:
             raise self._error("list", prefix, error) from error
+
+    def first_after(self, prefix: str, after: str) -> str | None:
+        try:
+            answer = self._client.list_objects_v2(
+                Bucket=self._bucket,
+                Prefix=self._key(prefix),
+                MaxKeys=1,
+                **({"StartAfter": self._key(after)} if after else {}),
+            )
+        except (ClientError, BotoCoreError) as error:
+            raise self._error("list", prefix, error) from error
+        found = answer.get("Contents", ())
+        return str(found[0]["Key"])[len(self._key("")) :] if found else None
 
     def ensure_bucket(self) -> None:
         """Create the bucket where it is missing."""

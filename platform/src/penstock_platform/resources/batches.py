@@ -55,8 +55,8 @@ def unread_offsets(
         return ()
     found: list[OffsetRange] = []
     try:
-        with _client(settings) as client:
-            leaders = _leaders(client, topic)
+        with raw_client(settings) as client:
+            leaders = partition_leaders(client, topic)
             for partition, ranges in by_partition(doubtful).items():
                 span = OffsetRange(partition, ranges[0].start, ranges[-1].end)
                 batches, aborted = _read(client, leaders[partition], topic, span)
@@ -93,7 +93,7 @@ def parse_batches(data: bytes) -> Iterator[BatchSpan]:
 
 
 @contextmanager
-def _client(settings: Settings) -> Iterator[Any]:
+def raw_client(settings: Settings) -> Iterator[Any]:
     given = settings.kafka.properties
     client = KafkaAdminClient(
         bootstrap_servers=settings.bootstrap_servers.split(","),
@@ -107,7 +107,7 @@ def _client(settings: Settings) -> Iterator[Any]:
         client.close()
 
 
-def _leaders(client: Any, topic: str) -> Mapping[int, int]:
+def partition_leaders(client: Any, topic: str) -> Mapping[int, int]:
     [description] = client.describe_topics([topic])
     return {p["partition_index"]: p["leader_id"] for p in description["partitions"]}
 

@@ -7,6 +7,7 @@ turns, because whoever is refused a place reads the chain again and computes ane
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from importlib.metadata import version
 from itertools import chain, islice
@@ -14,16 +15,20 @@ from typing import Protocol
 
 from penstock_platform.domain.clock import Clock, from_iso
 from penstock_platform.domain.cron import CronWindow, due_windows
-from penstock_platform.domain.topics import TopicSpec
+from penstock_platform.domain.incarnations import Incarnation, first_starts
+from penstock_platform.domain.topics import LandSpec, TopicSpec
+from penstock_platform.domain.truncation import chain_ends, epochs_to_ask, truncations_of
 from penstock_platform.domain.windows import (
+    ChainError,
     FreezePlan,
     PartitionOffsets,
     StartOffset,
     TopicRef,
+    Truncation,
     Window,
     plan_freeze,
 )
-from penstock_platform.resources.windows import WindowStore
+from penstock_platform.resources.windows import WindowStore, last_tick
 
 WINDOWS_MAX = 1000
 LOST_RACES_MAX = 100
@@ -40,6 +45,10 @@ class OffsetSource(Protocol):
     def offsets_for_time(self, topic: str, timestamp_ms: int) -> dict[int, int | None]: ...
 
     def broker_stamps(self, topic: str) -> bool: ...
+
+    def epoch_ends(
+        self, topic: str, epochs: Mapping[int, int], current: Mapping[int, int]
+    ) -> dict[int, int]: ...
 
 
 class FreezeError(RuntimeError):
@@ -60,28 +69,36 @@ def freeze_due(
 
     ``start`` is when the first window of the partition definition opens. At most ``windows_max``
     windows are published in a call; when more are missing, also of one tick, the next call goes
-    on. Raises
+    on. The chain of a recreated topic opens with the tick in which it was begun. Where a log was
+    cut below the chain's end, the next window begins at the cut. Raises
     FreezeError for a topic without ``land``, NewIncarnationError for a recreated topic unless
     ``begin_new``, ChainError, ClusterError and ArchiveError as they come.
     """
     if spec.land is None:
         raise FreezeError(f"topic {spec.name} is not landed, so it has no windows; add land: {{}}")
     ref = kafka.ref(spec.name)
-    store.admit(ref, clock.now(), begin_new)
+    land = spec.land
+    entry = store.admit(
+        ref, clock.now(), begin_new, lambda: first_incarnation(kafka, ref, land, clock.now())
+    )
+    if not entry.first:
+        start = max(start, last_tick(land.cron, entry.begun_at))
     published: list[Window] = []
     for _race in range(LOST_RACES_MAX):
         newest = store.newest(ref)
-        due, complete = _due(spec.land.cron, newest, start, clock.now(), windows_max)
+        due, complete = _due(land.cron, newest, start, clock.now(), windows_max)
         if not due:
             return published
         offsets = kafka.offsets(spec.name)
+        starts = entry.start_offsets()
         plan = FreezePlan(
             ref=ref,
             offsets=offsets,
-            max_records=spec.land.max_records,
+            max_records=land.max_records,
             frozen_at=clock.now(),
             code_version=CODE_VERSION,
-            starts={} if newest else {p: StartOffset(p, o.log_start) for p, o in offsets.items()},
+            starts=starts,
+            truncations=truncations(kafka, spec.name, chain_ends(newest, starts), offsets),
             stamped_cuts=_stamped_cuts(kafka, spec.name, due[:-1] if complete else due),
             reaches_newest=complete,
         )
@@ -97,6 +114,35 @@ def freeze_due(
         f"topic {spec.name}: lost {LOST_RACES_MAX} races for the end of its chain; "
         "are more than a few freezers running?"
     )
+
+
+def first_incarnation(
+    kafka: OffsetSource, ref: TopicRef, land: LandSpec, at: datetime
+) -> Incarnation:
+    """The incarnation of a topic that has no chain yet, beginning where ``land.start`` says."""
+    offsets = kafka.offsets(ref.topic)
+    moment = land.start_time
+    found = None
+    if moment is not None:
+        found = kafka.offsets_for_time(ref.topic, round(moment.timestamp() * 1000))
+    return Incarnation(ref.topic_id, at, first_starts(land.start, offsets, found), land.start)
+
+
+def truncations(
+    kafka: OffsetSource,
+    topic: str,
+    ends: Mapping[int, StartOffset],
+    offsets: Mapping[int, PartitionOffsets],
+) -> dict[int, Truncation]:
+    """The partitions whose log was cut below ``ends``. Asks the brokers only about epochs that
+    changed. Raises ChainError where an epoch went back, ClusterError without an answer."""
+    try:
+        epochs = epochs_to_ask(ends, offsets)
+    except ChainError as error:
+        raise ChainError(f"topic {topic}: {error}") from error
+    current = {p: offsets[p].leader_epoch for p in epochs}
+    answers = kafka.epoch_ends(topic, epochs, current) if epochs else {}
+    return truncations_of(ends, offsets, answers)
 
 
 def _due(

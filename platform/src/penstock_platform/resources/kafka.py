@@ -44,6 +44,7 @@ DEADLINE_SECONDS = 30.0
 CONNECT_SECONDS = 3.0
 RETRY_PAUSE_SECONDS = 0.1
 READ_STALL_SECONDS = 20.0
+LEADER_CHANGES_MAX = 5
 _RETRIABLE = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -197,25 +198,24 @@ class KafkaCluster:
 
         Three requests are three moments. The last stable offset is asked for last: where it has
         reached the high watermark of the moment before, everything appended until then is below
-        it. The answer is made consistent: log start <= last stable <= high watermark. Raises
-        UnknownTopicError.
+        it. The answer is made consistent: log start <= last stable <= high watermark, all of one
+        leader epoch. Raises UnknownTopicError, ClusterError.
         """
         partitions = range(len(self._describe(topic).partitions))
-        earliest = self._list_offsets(topic, partitions, _SPEC.earliest())
-        latest = self._list_offsets(
-            topic, partitions, _SPEC.latest(), IsolationLevel.READ_UNCOMMITTED
-        )
-        stable = self._list_offsets(topic, partitions, _SPEC.latest())
-        return {
-            p: PartitionOffsets(
-                partition=p,
-                log_start=earliest[p].offset,
-                last_stable=stable[p].offset,
-                high_watermark=max(latest[p].offset, stable[p].offset),
-                leader_epoch=-1 if latest[p].leader_epoch is None else latest[p].leader_epoch,
+        for _attempt in range(LEADER_CHANGES_MAX):
+            earliest = self._list_offsets(topic, partitions, _SPEC.earliest())
+            latest = self._list_offsets(
+                topic, partitions, _SPEC.latest(), IsolationLevel.READ_UNCOMMITTED
             )
-            for p in partitions
-        }
+            stable = self._list_offsets(topic, partitions, _SPEC.latest())
+            if all(latest[p].leader_epoch == stable[p].leader_epoch for p in partitions):
+                return {
+                    p: _partition_offsets(p, earliest[p], latest[p], stable[p]) for p in partitions
+                }
+        raise ClusterError(
+            f"{self._bootstrap_servers}: the leaders of topic {topic} changed "
+            f"{LEADER_CHANGES_MAX} times while its offsets were asked for"
+        )
 
     def offsets_for_time(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
         """Per partition the first offset stamped at or after that time; None for none."""
@@ -281,6 +281,14 @@ class KafkaCluster:
             # A consumer has one position a partition: the first range of each, then the second …
             yield from self._read_one_each(topic, {p: found.pop(0) for p, found in left.items()})
             left = {p: found for p, found in left.items() if found}
+
+    def epoch_ends(
+        self, topic: str, epochs: Mapping[int, int], current: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Where these leader epochs end today, by partition (``epochs.epoch_ends``)."""
+        from penstock_platform.resources.epochs import epoch_ends  # noqa: PLC0415
+
+        return epoch_ends(self._settings, topic, epochs, current)
 
     def unread_offsets(
         self, topic: str, doubtful: Sequence[OffsetRange]
@@ -427,6 +435,16 @@ class KafkaCluster:
             f"no Kafka broker answers at {'; '.join(refusals)}. Is it up? penstock status, "
             "penstock up; its address is kafka.bootstrap_servers, or kafka.port for our own"
         )
+
+
+def _partition_offsets(p: int, earliest: Any, latest: Any, stable: Any) -> PartitionOffsets:
+    return PartitionOffsets(
+        partition=p,
+        log_start=earliest.offset,
+        last_stable=stable.offset,
+        high_watermark=max(latest.offset, stable.offset),
+        leader_epoch=-1 if latest.leader_epoch is None else latest.leader_epoch,
+    )
 
 
 def _code(error: ClusterError) -> int:

@@ -19,7 +19,9 @@ from penstock_platform.domain import archive_keys as keys
 from penstock_platform.domain.books import Acceptance, Book, Finding
 from penstock_platform.domain.clock import from_iso, to_iso
 from penstock_platform.domain.cron import CronError, opening_of, tick_at_or_after
+from penstock_platform.domain.incarnations import Incarnation
 from penstock_platform.domain.receipts import Receipt
+from penstock_platform.domain.truncation import Cut, cuts_in
 from penstock_platform.domain.windows import ChainError, TopicRef, Window, check_link
 from penstock_platform.resources.archive import Archive
 
@@ -32,6 +34,11 @@ class NewIncarnationError(ChainError):
     """The topic was recreated under its name; a new chain begins only when it is told to."""
 
 
+class LostWindowError(ChainError):
+    """Objects of the chain were deleted from the archive; nothing may be frozen until they are
+    back."""
+
+
 class WindowStore:
     """Windows, receipts, books and acceptances of all topics in one archive."""
 
@@ -39,6 +46,7 @@ class WindowStore:
         self._archive = archive
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._newest_seen: dict[TopicRef, int] = {}
+        self._end_checked: set[TopicRef] = set()
         # Windows are immutable; what was read once stays true. Absent places are not remembered.
         self._window_at = lru_cache(maxsize=WINDOWS_CACHED)(self._read_window)
 
@@ -51,11 +59,18 @@ class WindowStore:
             return None
 
     def newest(self, ref: TopicRef) -> Window | None:
-        """The end of the chain, or None before the first window."""
+        """The end of the chain, or None before the first window. Raises ChainError when the chain
+        had begun and its place 0 is gone."""
         first_free = _first_free(
             lambda n: self.get(ref, n) is not None, self._newest_seen.get(ref, 0)
         )
         if first_free == 0:
+            # Looked for again, since another freezer may just have begun the chain.
+            begun = self._begun(ref)
+            if self.get(ref, 0) is not None:
+                return self.newest(ref)
+            if begun:
+                raise _lost_start(ref)
             return None
         self._newest_seen[ref] = first_free - 1
         return self.get(ref, first_free - 1)
@@ -99,10 +114,15 @@ class WindowStore:
         """The chain from a place on, each link checked. Raises ChainError where one is broken."""
         previous = self.get(ref, since - 1) if since else None
         sequence = since
-        while (window := self.get(ref, sequence)) is not None:
-            check_link(previous, window)
-            yield window
-            previous, sequence = window, sequence + 1
+        while True:
+            while (window := self.get(ref, sequence)) is not None:
+                check_link(previous, window)
+                yield window
+                previous, sequence = window, sequence + 1
+            newest = self.newest(ref)
+            if newest is None or newest.sequence < sequence:
+                return
+            self._present(ref, sequence)
 
     def recent(self, ref: TopicRef, most: int) -> list[Window]:
         """The last windows of the chain, oldest first."""
@@ -118,52 +138,77 @@ class WindowStore:
         if window.sequence and before is None:
             raise ChainError(f"window {window.window_id}: the place before it is empty")
         check_link(before, window)
-        return self._create(keys.window_key(window.ref, window.sequence), window.to_bytes())
+        self._refuse_gap(window)
+        key = keys.window_key(window.ref, window.sequence)
+        published = self._create(key, window.to_bytes())
+        if published and window.sequence <= 1:  # at place 1 again: a crash may have come between
+            self._mark_begun(window)
+        return published
+
+    def cuts(self, ref: TopicRef) -> list[Cut]:
+        """The truncations that the chain records, oldest first."""
+        found: list[Window] = []
+        window = self.newest(ref)
+        place = window.last_truncation if window is not None else None
+        while place is not None:
+            found.append(self._present(ref, place))
+            before = self._present(ref, place - 1) if place else None
+            place = before.last_truncation if before is not None else None
+        return cuts_in(reversed(found))
 
     # --- incarnations and starts --------------------------------------------------------------
 
     def incarnations(self, cluster_id: str, topic: str) -> list[str]:
         """The topic ids that this name has had chains for, oldest first."""
-        found: list[str] = []
-        while (data := self._get(keys.incarnation_key(cluster_id, topic, len(found)))) is not None:
-            found.append(str(json.loads(data)["topic_id"]))
-        return found
+        return [entry.topic_id for entry in self.incarnation_entries(cluster_id, topic)]
+
+    def incarnation_entries(self, cluster_id: str, topic: str) -> list[Incarnation]:
+        """The incarnations of this name that have chains, oldest first."""
+        found: list[Incarnation] = []
+        while True:
+            key = keys.incarnation_key(cluster_id, topic, len(found))
+            if (data := self._get(key)) is None:
+                return found
+            found.append(Incarnation.from_bytes(data, key))
 
     def begun_at(self, ref: TopicRef) -> datetime | None:
         """When the chain of a recreated topic began; None for a name's first incarnation."""
-        number = next(
-            (
-                n
-                for n, known in enumerate(self.incarnations(ref.cluster_id, ref.topic))
-                if known == ref.topic_id
-            ),
-            0,
-        )
-        data = (
-            self._get(keys.incarnation_key(ref.cluster_id, ref.topic, number)) if number else None
-        )
-        return from_iso(json.loads(data)["begun_at"]) if data else None
+        entries = self.incarnation_entries(ref.cluster_id, ref.topic)
+        later = (e.begun_at for e in entries if e.topic_id == ref.topic_id and not e.first)
+        return next(later, None)
 
-    def admit(self, ref: TopicRef, at: datetime, begin_new: bool = False) -> None:
-        """Make sure that ``ref`` is the incarnation whose chain goes on.
+    def admit(
+        self,
+        ref: TopicRef,
+        at: datetime,
+        begin_new: bool = False,
+        begin: Callable[[], Incarnation] | None = None,
+    ) -> Incarnation:
+        """Make sure that ``ref`` is the incarnation whose chain goes on; returns it as recorded.
 
-        The first incarnation is admitted by itself. Raises NewIncarnationError when the topic was
+        The first incarnation is admitted by itself; ``begin`` decides where its chain begins and
+        is called only when that is not recorded yet. The chain of a later one begins at offset 0
+        of every partition, as the topic did. Raises NewIncarnationError when the topic was
         recreated since and ``begin_new`` is False.
         """
         while True:
-            known = self.incarnations(ref.cluster_id, ref.topic)
-            if known and known[-1] == ref.topic_id:
-                return
+            known = self.incarnation_entries(ref.cluster_id, ref.topic)
+            if known and known[-1].topic_id == ref.topic_id:
+                return known[-1]
             if known and not begin_new:
                 raise NewIncarnationError(
-                    f"topic {ref.topic} was recreated: its chain belongs to topic id {known[-1]}, "
-                    f"the broker now has {ref.topic_id}. What the old one held is not in the new "
-                    f"log. To begin a new chain: penstock window begin {ref.topic}"
+                    f"topic {ref.topic} was recreated: its chain belongs to topic id "
+                    f"{known[-1].topic_id}, the broker now has {ref.topic_id}. What the old one "
+                    "held is not in the new log. To begin a new chain: penstock window begin "
+                    f"{ref.topic}"
                 )
+            if known or begin is None:
+                entry = Incarnation(ref.topic_id, at, first=not known)
+            else:
+                entry = begin()
             key = keys.incarnation_key(ref.cluster_id, ref.topic, len(known))
-            entry = {"v": 1, "topic_id": ref.topic_id, "begun_at": to_iso(at)}
-            if self._create(key, _canonical(entry)):
-                return
+            if self._create(key, entry.to_bytes()):
+                return entry
 
     def partition_start(self, cluster: str, topic: str, cron: str, now: datetime) -> datetime:
         """When the first window of a topic opens: settled once, then read.
@@ -278,6 +323,45 @@ class WindowStore:
 
     # --- inside -------------------------------------------------------------------------------
 
+    def _number_of(self, ref: TopicRef) -> int | None:
+        known = self.incarnations(ref.cluster_id, ref.topic)
+        return known.index(ref.topic_id) if ref.topic_id in known else None
+
+    def _mark_begun(self, window: Window) -> None:
+        """Record beside the incarnation that its chain has a place 0: what tells a chain that has
+        lost its beginning from one that never had a window."""
+        ref = window.ref
+        number = self._number_of(ref)
+        if number is not None:
+            entry = {"v": 1, "topic_id": ref.topic_id, "frozen_at": window.frozen_at}
+            self._create(keys.begun_key(ref.cluster_id, ref.topic, number), _canonical(entry))
+
+    def _begun(self, ref: TopicRef) -> bool:
+        """Whether the chain of this incarnation has had a place 0, as recorded beside it."""
+        number = self._number_of(ref)
+        if number is None:
+            return False
+        return self._get(keys.begun_key(ref.cluster_id, ref.topic, number)) is not None
+
+    def _refuse_gap(self, window: Window) -> None:
+        """The end that was found by asking may be the edge of a gap. Places are filled in order,
+        so an object beyond a free place means that this one was deleted."""
+        ref = window.ref
+        if ref in self._end_checked:
+            return
+        after = keys.window_key(ref, window.sequence - 1) if window.sequence else ""
+        prefix = self._prefix + keys.windows_prefix(ref)
+        key = self._archive.first_after(prefix, self._prefix + after if after else "")
+        own = self._prefix + keys.window_key(ref, window.sequence)
+        if key is not None and key != own:
+            raise LostWindowError(
+                f"topic {ref.topic}: {own} is gone from the archive, and {key} is there. Nothing "
+                "is frozen, for a second chain over the same offsets would land them again. "
+                "Restore the objects between them (versions, a backup), and take the prefix out "
+                "of the bucket's lifecycle rules: objects of the archive never expire"
+            )
+        self._end_checked.add(ref)
+
     def _read_window(self, ref: TopicRef, sequence: int) -> Window:
         data = self._get(keys.window_key(ref, sequence))
         if data is None:
@@ -287,7 +371,10 @@ class WindowStore:
     def _present(self, ref: TopicRef, sequence: int) -> Window:
         window = self.get(ref, sequence)
         if window is None:
-            raise ChainError(f"window {ref.topic_id}/{sequence} is missing inside its chain")
+            raise LostWindowError(
+                f"topic {ref.topic}: window {ref.topic_id}/{sequence} is missing inside its chain "
+                f"({keys.window_key(ref, sequence)}); objects of the archive never expire"
+            )
         return window
 
     def _numbered(self, key: Callable[[int], str]) -> Iterator[bytes]:
@@ -317,6 +404,15 @@ class WindowStore:
         if data is None:
             raise ChainError(f"{key} was refused as existing and cannot be read")
         return data
+
+
+def _lost_start(ref: TopicRef) -> LostWindowError:
+    return LostWindowError(
+        f"topic {ref.topic}: its chain of windows had begun, and {keys.window_key(ref, 0)} is gone "
+        "from the archive. Nothing is frozen, for a second chain over the same offsets would land "
+        "them again. Restore the object (a version, a backup), and take the prefix out of the "
+        "bucket's lifecycle rules: objects of the archive never expire"
+    )
 
 
 class _AbsentError(LookupError):

@@ -25,3 +25,6 @@ class MemoryArchive:
     def list(self, prefix: str) -> list[str]:
         with self._lock:
             return sorted(key for key in self.objects if key.startswith(prefix))
+
+    def first_after(self, prefix: str, after: str) -> str | None:
+        return next((key for key in self.list(prefix) if key > after), None)

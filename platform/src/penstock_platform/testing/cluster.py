@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.domain.windows import PartitionOffsets, TopicRef
-from penstock_platform.resources.kafka import UnknownTopicError
+from penstock_platform.resources.kafka import ClusterError, UnknownTopicError
 
 CLUSTER_ID = "cluster-in-memory-0001"
 
@@ -34,16 +34,40 @@ class MemoryRecord:
 
 @dataclass(slots=True)
 class MemoryPartition:
-    """Offsets are places in ``records``; ``held`` is the start of an open transaction."""
+    """Offsets are places in ``records``; ``held`` is the start of an open transaction.
+
+    ``epochs`` are (leader epoch, first offset), both growing, as ``leader-epoch-checkpoint`` has
+    them.
+    """
 
     records: list[MemoryRecord] = field(default_factory=list)
     log_start: int = 0
     held: int | None = None
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
 
     def offsets(self, number: int) -> PartitionOffsets:
         end = len(self.records)
         stable = end if self.held is None else min(end, self.held)
-        return PartitionOffsets(number, self.log_start, stable, end, 0)
+        return PartitionOffsets(number, self.log_start, stable, end, self.epochs[-1][0])
+
+    def elect(self, epoch: int | None = None) -> int:
+        """A new leader epoch begins at the log's end."""
+        end = len(self.records)
+        number = self.epochs[-1][0] + 1 if epoch is None else epoch
+        self.epochs = [*((e, at) for e, at in self.epochs if at < end), (number, end)]
+        return number
+
+    def truncate(self, offset: int) -> None:
+        """Lose everything from that offset on, and be led by a new epoch from there."""
+        latest = self.epochs[-1][0]
+        del self.records[offset:]
+        self.elect(latest + 1)
+
+    def end_of(self, epoch: int) -> int:
+        """Where that epoch ends today; -1 when it is later than all that are known."""
+        if epoch == self.epochs[-1][0]:
+            return len(self.records)
+        return next((at for e, at in self.epochs if e > epoch), -1)
 
 
 @dataclass(slots=True)
@@ -90,6 +114,15 @@ class MemoryCluster:
 
     def broker_stamps(self, topic: str) -> bool:
         return self._topic(topic).broker_stamps
+
+    def epoch_ends(
+        self, topic: str, epochs: Mapping[int, int], current: Mapping[int, int]
+    ) -> dict[int, int]:
+        partitions = self._topic(topic).partitions
+        for p, epoch in current.items():
+            if partitions[p].epochs[-1][0] != epoch:
+                raise ClusterError(f"partition {p} of {topic}: fenced leader epoch {epoch}")
+        return {p: partitions[p].end_of(epoch) for p, epoch in epochs.items()}
 
     def read_range(self, topic: str, ranges: Sequence[OffsetRange]) -> Iterator[MemoryRecord]:
         partitions = self._topic(topic).partitions
