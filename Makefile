@@ -21,7 +21,7 @@ ifdef SSL_CERT_FILE
 export PIP_CERT ?= $(SSL_CERT_FILE)
 endif
 
-.PHONY: help install lock demo test check format bench kill-loop hostile fuzz up down clean
+.PHONY: help install lock demo test check format bench mutants kill-loop hostile fuzz up down clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -69,6 +69,9 @@ bench: install ## the figures: broker, audited producer, landing
 		kill -0 $$broker || { cat "$$data/err"; exit 1; }; sleep 0.2; done; \
 	$(BIN)/python benchmarks/client/bench_audited_producer.py --bootstrap-servers "$$address"
 	$(BIN)/python benchmarks/landing/bench_landing.py
+
+mutants: install ## small changes to the code that decides: which would no test notice? MODULES="books.py …"
+	$(BIN)/python tests/mutants/run.py $(MODULES)
 
 kill-loop: install ## 200 times kill -9 under load: nothing acknowledged may be lost or twice
 	$(BIN)/python benchmarks/broker/kill_loop.py

@@ -1,0 +1,73 @@
+"""The mutants that `make mutants` tries are slips that a person makes, each of them alone."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def mutations() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("mutations", HERE / "mutations.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "mutations", module)
+        spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("a < b", {"(a <= b)", "(a >= b)"}),
+        ("a is None", {"(a is not None)"}),
+        ("a and b", {"(a or b)", "(a)", "(b)"}),
+        ("not a", {"(a)"}),
+        ("a + 1", {"(a - 1)", "a + (2)", "a + (0)"}),
+        ("[x for x in a if x]", {"[x for x in a]"}),
+        ("a if b else c", {"(c if b else a)", "(a)", "(c)"}),
+        ("f('name')", {"f(('nameX'))"}),
+        ("f('a message')", set()),
+        ("True", {"(False)"}),
+    ],
+)
+def test_an_expression_changes_in_one_place(
+    mutations: ModuleType, line: str, expected: set[str]
+) -> None:
+    found = {m.source.removeprefix("z = ") for m in mutations.mutants(f"z = {line}")}
+    assert found == expected
+
+
+def test_statements_go_and_docstrings_stay(mutations: ModuleType) -> None:
+    source = 'def f(self):\n    """Word."""\n    self.a = b\n    g()\n    return c\n'
+    found = {(m.scope, m.before, m.after) for m in mutations.mutants(source)}
+    assert found == {
+        ("f", "self.a = b", "pass"),
+        ("f", "g()", "pass"),
+        ("f", "return c", "return"),
+    }
+
+
+def test_a_mutant_keeps_its_name_when_lines_move(mutations: ModuleType) -> None:
+    (before,) = mutations.mutants("class A:\n    x = True\n")
+    (after,) = mutations.mutants("import b\n\n\nclass A:\n    x = True\n")
+    assert before.name == after.name == "`A`: `x = True` → `x = (False)`"
+
+
+def test_every_mutant_compiles_and_differs(mutations: ModuleType) -> None:
+    own = (HERE / "mutations.py").read_text()
+    found = list(mutations.mutants(own))
+    assert len(found) > 50
+    for mutant in found:
+        ast.parse(mutant.source)
+        assert mutant.source != own
+    assert len({m.source for m in found}) == len(found)
