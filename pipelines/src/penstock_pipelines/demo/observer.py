@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock_platform.cli.project import Connections
 from penstock_platform.cli.window import summary
 from penstock_platform.domain.books import WindowState
 from penstock_platform.domain.windows import TopicRef, Window
 from penstock_platform.resources.alerts import read_alerts
-from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.kafka import ClusterError
 
 UNDECIDED = frozenset({WindowState.FROZEN, WindowState.LANDED, WindowState.PENDING})

@@ -16,12 +16,12 @@ from rich.console import Console
 
 from penstock_pipelines.demo.crew import Crew, Role
 from penstock_pipelines.demo.observer import Observer, Seen, coordinates, find_alert
+from penstock_platform.cli.project import Connections
 from penstock_platform.domain.books import WindowState
 from penstock_platform.domain.clock import from_iso
 from penstock_platform.domain.topics import table_part
 from penstock_platform.domain.windows import Window
 from penstock_platform.resources.clock import SystemClock
-from penstock_platform.resources.connections import Connections
 from penstock_platform.settings import Settings
 
 AUDIT = "__penstock_audit"

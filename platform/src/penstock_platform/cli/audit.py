@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from penstock_platform.cli.console import console, output_option, print_json, settings
+from penstock_platform.cli.project import Connections
 from penstock_platform.cli.topic import declarations
 from penstock_platform.cli.window import details, find, print_details, print_windows, summary
 from penstock_platform.domain.books import WindowState
 from penstock_platform.domain.topics import AUDIT_TOPIC
-from penstock_platform.resources.connections import Connections
 
 NOT_BALANCED = 3
 FINE = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRED})

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("logs", "Show or follow the log of a service."),
     "init": ("init", "Make a project of your own: topics, contracts, a mart, a test."),
     "validate": ("validate", "Say what is wrong with the declarations, before anything runs."),
+    "cluster": ("cluster", "Which cluster and archive this project works with; adopt others."),
     "produce": ("produce", "Send the rows of a file to a topic, every one accounted for."),
     "topic": ("topic", "List and describe topics: the cluster's, and what is declared."),
     "window": ("window", "List, show, re-run and accept the windows of a topic."),

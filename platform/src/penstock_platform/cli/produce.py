@@ -11,6 +11,7 @@ import click
 from penstock_client.produce import produce_file
 from penstock_client.rows import FORMATS
 from penstock_platform.cli.console import CommandError, output_option, print_json, settings
+from penstock_platform.cli.project import Connections
 
 
 @click.command()
@@ -45,6 +46,8 @@ def command(
         raise CommandError(
             f"there is no file {file}", fix="give a .csv or .jsonl file, or - for standard input"
         )
+    if bootstrap_server is None:
+        _ = Connections(here).kafka  # reachable, and this project's own
     config = {
         **here.kafka.properties,
         "bootstrap.servers": bootstrap_server or here.bootstrap_servers,

@@ -15,10 +15,10 @@ from penstock_platform.cli.console import (
     settings,
     table,
 )
+from penstock_platform.cli.project import Connections, DagsterApi
 from penstock_platform.domain.topics import TopicError, TopicSpec, consumer_group, parse_topic
 from penstock_platform.domain.windows import TopicRef
-from penstock_platform.resources.connections import Connections
-from penstock_platform.resources.dagster_api import DagsterApi, DagsterApiError
+from penstock_platform.resources.dagster_api import DagsterApiError
 from penstock_platform.resources.kafka import UnknownTopicError
 from penstock_platform.resources.topics import drift
 

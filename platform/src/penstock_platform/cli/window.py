@@ -19,13 +19,12 @@ from penstock_platform.cli.console import (
     table,
 )
 from penstock_platform.cli.errors import ERROR, NOT_BALANCED
+from penstock_platform.cli.project import Connections, DagsterApi
 from penstock_platform.cli.reruns import Rerun, quarantining, rerun_all, windows_between
 from penstock_platform.domain.books import Book, WindowState, state_on
 from penstock_platform.domain.topics import bronze_table, table_part
 from penstock_platform.domain.windows import TopicRef, Window
 from penstock_platform.resources.books import Bookkeeper
-from penstock_platform.resources.connections import Connections
-from penstock_platform.resources.dagster_api import DagsterApi
 
 RUN_TIMEOUT_SECONDS = 900.0
 RERUNS_AT_ONCE = 2

@@ -12,6 +12,7 @@
           acceptances/0000000042/000.json             a person's word, with reason
           retired/0000000042.json                     swept from the log
     starts/<cluster name>/<topic>.json                first window of the partition definition
+    identity.json                                     the archive's own id
     probes/<uuid>                                     proof that the store refuses a second create
 
 Every key is created once and never replaced. Sequences have ten digits and attempts three, so
@@ -66,3 +67,7 @@ def start_key(cluster: str, topic: str) -> str:
 
 def probe_key(token: str) -> str:
     return f"probes/{token}"
+
+
+def identity_key() -> str:
+    return "identity.json"

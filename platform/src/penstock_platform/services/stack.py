@@ -74,6 +74,7 @@ def tools(settings: Settings, listener: Listener) -> Tools | None:
 def up(settings: Settings, listener: Listener) -> list[Service]:
     """Start what is not running and wait until everything serves. Raises ServiceError."""
     _preflight(settings)
+    _require_own_externals(settings)
     found = services(settings, tools(settings, listener))
     with file_lock(settings.home / "services" / "up.lock"):
         supervisor = Supervisor(settings)
@@ -90,9 +91,42 @@ def up(settings: Settings, listener: Listener) -> list[Service]:
             supervisor.apply()
         _reload_definitions(settings, supervisor, listener)
         _Waiting(settings, supervisor, found, listener).run()
+        _record_identity(settings)
     if fresh and any(service.name == "spark" for service in found):
         start_warm_up(settings)
     return found
+
+
+def _require_own_externals(settings: Settings) -> None:
+    """Refuse a cluster or a store of the user's own that is not the recorded one, before anything
+    is started that would write to it. One that does not answer is for the wait to report."""
+    from penstock_platform.resources.archive import ArchiveError  # noqa: PLC0415 - loads boto3
+    from penstock_platform.resources.identity import (  # noqa: PLC0415
+        IdentityError,
+        OwnConnections,
+        recorded,
+    )
+    from penstock_platform.resources.kafka import ClusterError  # noqa: PLC0415
+
+    try:
+        known, own = recorded(settings), OwnConnections(settings)
+        with contextlib.suppress(ArchiveError, ClusterError):
+            if settings.kafka.bootstrap_servers and known.cluster_id:
+                _ = own.kafka
+        with contextlib.suppress(ArchiveError, ClusterError):
+            if settings.s3.endpoint and known.archive_id:
+                _ = own.archive
+    except IdentityError as error:
+        raise ServiceError(str(error)) from error
+
+
+def _record_identity(settings: Settings) -> None:
+    from penstock_platform.resources.identity import IdentityError, record_at_up  # noqa: PLC0415
+
+    try:
+        record_at_up(settings)
+    except IdentityError as error:
+        raise ServiceError(str(error)) from error
 
 
 def _reload_definitions(settings: Settings, supervisor: Supervisor, listener: Listener) -> None:
@@ -123,6 +157,8 @@ def purged_paths(settings: Settings) -> list[tuple[str, str]]:
         for name, what in layout.OWN_DIRECTORIES.items()
         if (settings.home / name).is_dir() and not (settings.home / name).is_symlink()
     ]
+    if (settings.home / "identity.json").is_file():
+        found.append((str(settings.home / "identity.json"), "the recorded cluster and archive"))
     if settings.alert_file.is_file():
         found.append((str(settings.alert_file), "alerts"))
     return found
