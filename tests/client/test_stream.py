@@ -130,7 +130,7 @@ def test_a_rebalance_in_the_midst_of_a_fetch_loses_nothing_of_kept_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("penstock_client.stream.Consumer", Rebalancing)
-    stream = MessageStream({"group.id": "g"}, ["t"], idle_seconds=0)
+    stream = MessageStream({"group.id": "g"}, ["t"], idle_seconds=5)
     consumer: Any = stream._consumer
     consumer.batches = [[Fetched(0, 0), Fetched(1, 0)], [Fetched(0, 1), Fetched(0, 2)]]
     assert [(m.partition(), m.offset()) for m in islice(stream, 2)] == [(0, 0), (1, 0)]
@@ -145,7 +145,7 @@ def test_what_was_fetched_ahead_of_a_lost_partition_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("penstock_client.stream.Consumer", Rebalancing)
-    stream = MessageStream({"group.id": "g"}, ["t"], idle_seconds=0)
+    stream = MessageStream({"group.id": "g"}, ["t"], idle_seconds=5)
     consumer: Any = stream._consumer
     consumer.batches = [[Fetched(0, 0), Fetched(1, 0), Fetched(0, 1), Fetched(1, 1)]]
     assert next(stream).offset() == 0

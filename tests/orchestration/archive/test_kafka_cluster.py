@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from penstock_broker.testing.broker_process import BrokerProcess
 from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.resources import batches
 from penstock_platform.resources import kafka as kafka_module
 from penstock_platform.resources.batches import unread_offsets
 from penstock_platform.resources.kafka import ClusterError, KafkaCluster, UnknownTopicError
 from penstock_platform.settings import KafkaSettings, Settings
+from penstock_platform.testing.clock import ManualClock
 
 pytestmark = pytest.mark.services
 
@@ -164,3 +167,51 @@ def test_markers_and_aborted_transactions_are_rightly_unread(kafka, cluster_sett
     assert unread_offsets(cluster_settings, topic, [OffsetRange(2, 9, 10)]) == (
         OffsetRange(2, 9, 10),
     )
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    """A broker that does what a test orders, with one aborted record in a topic."""
+    with BrokerProcess(tmp_path / "data", {}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "one"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("moved", b"x", partition=0)
+        producer.flush()
+        producer.abort_transaction(30)
+        kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
+        yield broker, Settings(home=tmp_path, kafka=kafka)
+
+
+@pytest.mark.parametrize(
+    "error", ["NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH"]
+)
+def test_a_leader_that_moves_is_followed(faulty, error):
+    broker, settings = faulty
+    broker.faults.fail("Fetch", error, times=2)
+    whole = OffsetRange(0, 0, 2)
+    assert unread_offsets(settings, "moved", [whole]) == (whole,)
+    assert broker.faults.seen("Fetch") >= 3
+
+
+def test_a_connection_that_breaks_is_made_again(faulty):
+    broker, settings = faulty
+    broker.faults.drop("Fetch", times=1)
+    whole = OffsetRange(0, 0, 2)
+    assert unread_offsets(settings, "moved", [whole]) == (whole,)
+
+
+def test_a_leader_that_never_answers_as_one_is_asked_for_a_bounded_time(faulty, monkeypatch):
+    monkeypatch.setattr(batches, "DEADLINE_SECONDS", 1.0)
+    broker, settings = faulty
+    broker.faults.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=None)
+    with pytest.raises(ClusterError, match=r"cannot read the batches of topic moved.* error 6"):
+        unread_offsets(settings, "moved", [OffsetRange(0, 0, 2)], ManualClock())
+
+
+def test_what_will_not_pass_is_not_tried_again(faulty):
+    broker, settings = faulty
+    broker.faults.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", times=None)
+    with pytest.raises(ClusterError, match="cannot be fetched: Kafka's error 29"):
+        unread_offsets(settings, "moved", [OffsetRange(0, 0, 2)])
+    assert broker.faults.seen("Fetch") == 1

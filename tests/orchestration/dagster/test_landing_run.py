@@ -9,8 +9,12 @@ import dagster as dg
 import pytest
 
 from penstock_platform.components.landing import BACKFILL
+from penstock_platform.components.verdicts import came_to_verdict
 from penstock_platform.domain.books import Equation, WindowState
+from penstock_platform.domain.ranges import OffsetRange, intersect
 from penstock_platform.domain.topics import bronze_table, silver_table
+from penstock_platform.resources.books import Bookkeeper
+from penstock_platform.resources.kafka import ClusterError
 
 STORED, PRODUCED, PARSED = (
     "stored_equals_landed",
@@ -240,3 +244,52 @@ def test_the_declaration_weighs_missing_evidence(stage: Callable[..., Any], seve
     result = made.land(made.newest())
     assert verdicts(result)[PRODUCED].severity.value == severity
     assert result.success, "missing evidence never blocks a landing"
+
+
+class Markers:
+    """A broker that knows which offsets are control batches, while it answers."""
+
+    def __init__(self, *legal: OffsetRange) -> None:
+        self.legal, self.answers, self.asked = legal, True, 0
+
+    def __call__(self, _topic: str, ranges: Any) -> tuple[OffsetRange, ...]:
+        self.asked += 1
+        if not self.answers:
+            raise ClusterError("no Kafka broker answers at nowhere:1")
+        return intersect(self.legal, ranges)
+
+
+def test_legal_holes_are_known_from_the_book_when_the_log_no_longer_tells(ready: Any) -> None:
+    markers = Markers(OffsetRange(0, 3, 5))
+    ready.twin.kafka.unread_offsets = markers
+    ready.refuse_rows = lambda _w: {0: {3, 4}}
+    window = ready.landed(20)
+    book = ready.twin.windows.newest_book(window.ref, window.sequence)
+    result = book.judged(Equation.STORED_EQUALS_LANDED)
+    assert (result.state, result.legal) == (WindowState.BALANCED, (OffsetRange(0, 3, 5),))
+    assert markers.asked == 1
+    markers.answers = False
+    ready.twin.kafka.delete_records(ready.topic, {0: 20})
+    book = Bookkeeper(ready.twin).prove_landed(window, ready.plan.spec)
+    assert book.judged(Equation.STORED_EQUALS_LANDED).balanced
+    assert markers.asked == 1, "what is known is not asked again"
+
+
+def test_holes_are_pending_until_the_log_answers_and_the_landing_is_asked_for_again(
+    ready: Any,
+) -> None:
+    markers = Markers(OffsetRange(0, 3, 5))
+    markers.answers = False
+    ready.twin.kafka.unread_offsets = markers
+    ready.refuse_rows = lambda _w: {0: {3, 4}}
+    window = ready.frozen(20)
+    ready.land(window)
+    book = ready.twin.windows.newest_book(window.ref, window.sequence)
+    result = book.judged(Equation.STORED_EQUALS_LANDED)
+    assert result.state is WindowState.PENDING
+    assert "no Kafka broker answers" in result.findings[0].detail
+    assert not came_to_verdict(ready.plan, book), "so that the sensor asks for it again"
+    markers.answers = True
+    assert ready.land(window).success
+    book = ready.twin.windows.newest_book(window.ref, window.sequence)
+    assert book.judged(Equation.STORED_EQUALS_LANDED).balanced

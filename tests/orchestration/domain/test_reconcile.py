@@ -121,6 +121,40 @@ def test_a_log_that_has_become_shorter_is_missing_even_where_the_lake_is_whole()
     assert named(result, "log_truncated") == {(0, 8), (0, 9)}
 
 
+def test_legal_holes_are_kept_with_the_result_for_when_the_log_is_gone():
+    without = arrays([row for row in STORED if row not in {(0, 12), (0, 13)}])
+    legal = (OffsetRange(0, 12, 14), OffsetRange(0, 90, 95))
+    result = stored_equals_landed(WINDOW, without, LogView(legal_holes=legal))
+    assert result.legal == (OffsetRange(0, 12, 14),), "those of this window"
+    later = LogView(legal_holes=result.legal, log_starts={0: 30})
+    assert stored_equals_landed(WINDOW, without, later).state is WindowState.BALANCED
+
+
+def test_a_log_that_does_not_answer_leaves_a_hole_unjudged():
+    """It may be a marker or a lost record: that is for the log to say."""
+    without = arrays([row for row in STORED if row not in {(0, 12), (2, 3)}])
+    log = LogView(legal_holes=(OffsetRange(2, 3, 4),), unanswered="no broker answers")
+    result = stored_equals_landed(WINDOW, without, log)
+    assert result.state is WindowState.PENDING
+    [finding] = result.findings
+    assert (finding.kind, finding.ranges) == ("unjudged", (OffsetRange(0, 12, 13),))
+    assert "no broker answers" in finding.detail
+    doubled = arrays([row for row in STORED if row != (0, 12)] + [(0, 20)])
+    assert stored_equals_landed(WINDOW, doubled, log).state is WindowState.DUPLICATE
+
+
+@pytest.mark.parametrize("first", [10, 11])
+def test_an_aborted_transaction_of_a_single_record_is_a_hole(first):
+    """Its first offset is the last of its batch (a batch of one, or the last record of one)."""
+    batches = [
+        BatchSpan(10, first, control=False, transactional=True, producer_id=7),
+        BatchSpan(first + 1, first + 1, control=True, transactional=True, producer_id=7),
+        BatchSpan(first + 2, first + 2, control=False, transactional=True, producer_id=7),
+    ]
+    aborted = [AbortedTransaction(7, first)]
+    assert legal_holes(0, batches, aborted) == (OffsetRange(0, 10, first + 2),)
+
+
 def test_markers_and_aborted_transactions_are_the_legal_holes():
     batches = [
         BatchSpan(0, 9, control=False, transactional=False, producer_id=-1),

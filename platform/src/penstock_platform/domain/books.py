@@ -133,7 +133,9 @@ class EquationResult:
     """Outcome of one equation for one window; ``expected`` and ``found`` count records.
 
     ``landing`` is the attempt id of the bronze receipt that was the newest when the rows were
-    read; empty for a window that was proven without one (no records).
+    read; empty for a window that was proven without one (no records). ``legal`` are the offsets
+    that are rightly not in the lake (control batches, aborted transactions): found once, they are
+    known for good, also when the log has deleted them.
     """
 
     equation: Equation
@@ -143,6 +145,7 @@ class EquationResult:
     findings: tuple[Finding, ...] = ()
     detail: dict[str, int | float | str] = field(default_factory=dict)
     landing: str = ""
+    legal: tuple[OffsetRange, ...] = ()
 
     @property
     def balanced(self) -> bool:
@@ -326,6 +329,7 @@ class Book:
                     equation=Equation(r.pop("equation")),
                     state=WindowState(r.pop("state")),
                     findings=_findings(r.pop("findings")),
+                    legal=tuple(OffsetRange(**found) for found in r.pop("legal")),
                     **r,
                 )
                 for r in raw.pop("equations")

@@ -67,11 +67,13 @@ class LogView:
 
     ``log_starts``: the log's first offsets now. ``legal_holes``: offsets of control batches and
     aborted transactions, which no consumer is ever given. ``compacted``: other holes prove nothing.
+    ``unanswered``: why the log could not be asked for them; empty where it was, or need not be.
     """
 
     log_starts: Mapping[int, int] | None = None
     legal_holes: Sequence[OffsetRange] = ()
     compacted: bool = False
+    unanswered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,8 @@ def stored_equals_landed(
     A missing offset that may be in a data file that cannot be read is ``unreadable``. One below
     the log's present start is ``vanished`` where an earlier book found its row, else
     ``retained_away``: the broker cannot bring either back. A missing offset above it is
-    ``missing``: a re-run can. An offset frozen beyond the log's end of that time is
+    ``missing``: a re-run can; where the log did not answer whether it holds a record there at
+    all, it is ``unjudged``. An offset frozen beyond the log's end of that time is
     ``log_truncated``: it was there once, and the log has lost it since (an unclean election, a
     disk put back from a copy). Rows with another content than the receipt's are ``altered``.
     """
@@ -183,7 +186,9 @@ def stored_equals_landed(
     there = subtract(lost, gone)
     vanished = intersect(gone, table.proven)
     findings = [
-        _finding("hole" if log.compacted else "missing", there),
+        _finding("unjudged", there, f"not in the lake; may hold no record: {log.unanswered}")
+        if log.unanswered
+        else _finding("hole" if log.compacted else "missing", there),
         _finding("vanished", vanished, VANISHED),
         _finding(
             "retained_away",
@@ -205,6 +210,7 @@ def stored_equals_landed(
         found=window.record_count - count(missing),
         findings=kept,
         detail={"rows": rows, "legal_holes": count(intersect(window.ranges, legal))},
+        legal=intersect(window.ranges, legal),
     )
 
 

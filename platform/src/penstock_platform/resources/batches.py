@@ -9,17 +9,18 @@ only for the offsets in doubt.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kafka import KafkaAdminClient  # type: ignore[import-untyped]
 from kafka.errors import KafkaError  # type: ignore[import-untyped]
 from kafka.protocol.consumer import FetchRequest  # type: ignore[import-untyped]
 
-from penstock_platform.domain.ranges import OffsetRange, by_partition, intersect, merge
+from penstock_platform.domain.clock import Clock
+from penstock_platform.domain.ranges import OffsetRange, by_partition, intersect
 from penstock_platform.domain.reconcile import AbortedTransaction, BatchSpan, legal_holes
+from penstock_platform.resources.clock import SystemClock
 from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.resources.protocol_client import partition_leaders, protocol_client
 from penstock_platform.settings import Settings
 
 # Record batch v2 up to the producer id (KIP-98): base offset, length, leader epoch, magic, crc,
@@ -30,42 +31,54 @@ _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 FETCH_VERSION_MAX = 12  # the last that names topics, not ids
 FETCH_BYTES = 4 * 1024 * 1024
 FETCH_WAIT_MS = 500
-TIMEOUT_MS = 10_000
 READ_COMMITTED = 1
-# librdkafka's names for what kafka-python calls otherwise.
-_RENAMED = {
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-}
+# So long is a log asked whose leader moves, or that gives nothing.
+DEADLINE_SECONDS = 30.0
+RETRY_PAUSE_SECONDS = 0.2
+# Kafka's errors that pass by themselves: LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER,
+# REQUEST_TIMED_OUT, BROKER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR (its leader
+# will be another), FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, OFFSET_NOT_AVAILABLE.
+_PASSING = frozenset({5, 6, 7, 8, 9, 56, 74, 75, 78})
+
+
+class _NotNowError(Exception):
+    """The leader did not answer as a leader does: to be asked again with fresh metadata."""
 
 
 def unread_offsets(
-    settings: Settings, topic: str, doubtful: Sequence[OffsetRange]
+    settings: Settings, topic: str, doubtful: Sequence[OffsetRange], clock: Clock | None = None
 ) -> tuple[OffsetRange, ...]:
     """Of these offsets, those that a read_committed consumer is rightly not given: control batches
-    and aborted transactions. Raises ClusterError when the log cannot be read there."""
-    if not merge(doubtful):
-        return ()
+    and aborted transactions.
+
+    A leader that moves is followed, with fresh metadata, for ``DEADLINE_SECONDS`` a partition.
+    Raises ClusterError when the log cannot be read there.
+    """
+    clock = clock or SystemClock()
     found: list[OffsetRange] = []
-    try:
-        with raw_client(settings) as client:
-            leaders = partition_leaders(client, topic)
-            for partition, ranges in by_partition(doubtful).items():
-                span = OffsetRange(partition, ranges[0].start, ranges[-1].end)
-                batches, aborted = _read(client, leaders[partition], topic, span)
-                found += legal_holes(partition, batches, aborted)
-    except (KafkaError, KeyError) as error:
-        raise ClusterError(
-            f"{settings.bootstrap_servers}: cannot read the batches of topic {topic}: {error!r}"
-        ) from error
+    for partition, ranges in by_partition(doubtful).items():
+        span = OffsetRange(partition, ranges[0].start, ranges[-1].end)
+        found += legal_holes(partition, *_read_following(settings, topic, span, clock))
     return intersect(found, doubtful)
+
+
+def _read_following(
+    settings: Settings, topic: str, span: OffsetRange, clock: Clock
+) -> tuple[list[BatchSpan], list[AbortedTransaction]]:
+    deadline = clock.monotonic() + DEADLINE_SECONDS
+    where = f"{settings.bootstrap_servers}: cannot read the batches of topic {topic}"
+    while True:
+        try:
+            # A new client each time: it knows brokers and leaders as they are now.
+            with protocol_client(settings) as client:
+                return _read(client, _leader(client, topic, span.partition), topic, span)
+        except (_NotNowError, KafkaError, OSError) as error:
+            passing = isinstance(error, (_NotNowError, OSError)) or error.retriable
+            if not passing or clock.monotonic() >= deadline:
+                raise ClusterError(f"{where}, {span}: {error!r}") from error
+        except KeyError as error:
+            raise ClusterError(f"{where}: it has no partition {span.partition}") from error
+        clock.sleep(RETRY_PAUSE_SECONDS)
 
 
 def parse_batches(data: bytes) -> Iterator[BatchSpan]:
@@ -92,24 +105,11 @@ def parse_batches(data: bytes) -> Iterator[BatchSpan]:
         )
 
 
-@contextmanager
-def raw_client(settings: Settings) -> Iterator[Any]:
-    given = settings.kafka.properties
-    client = KafkaAdminClient(
-        bootstrap_servers=settings.bootstrap_servers.split(","),
-        request_timeout_ms=TIMEOUT_MS,
-        bootstrap_timeout_ms=TIMEOUT_MS,
-        **{ours: given[theirs] for theirs, ours in _RENAMED.items() if theirs in given},
-    )
-    try:
-        yield client
-    finally:
-        client.close()
-
-
-def partition_leaders(client: Any, topic: str) -> Mapping[int, int]:
-    [description] = client.describe_topics([topic])
-    return {p["partition_index"]: p["leader_id"] for p in description["partitions"]}
+def _leader(client: Any, topic: str, partition: int) -> int:
+    leaders = partition_leaders(client, topic)
+    if leaders[partition] < 0:
+        raise _NotNowError(f"partition {partition} has no leader")
+    return leaders[partition]
 
 
 def _read(
@@ -119,19 +119,24 @@ def _read(
     aborted: set[AbortedTransaction] = set()
     offset = span.start
     while offset < span.end:
-        answer = _fetch(client, leader, topic, span.partition, offset)
-        if answer.error_code:
+        whole = _fetch(client, leader, topic, span.partition, offset)
+        answers = [p for found in whole.responses for p in found.partitions]
+        code = whole.error_code or (answers[0].error_code if answers else 0)
+        if code in _PASSING or not (code or answers):
+            raise _NotNowError(f"its leader answers with Kafka's error {code}")
+        if code:
             raise ClusterError(
                 f"topic {topic} partition {span.partition} offset {offset} cannot be fetched: "
-                f"Kafka's error {answer.error_code}"
+                f"Kafka's error {code}"
             )
+        [answer] = answers
         fresh = [b for b in parse_batches(bytes(answer.records or b"")) if b.last >= offset]
         aborted |= {
             AbortedTransaction(a.producer_id, a.first_offset)
             for a in answer.aborted_transactions or ()
         }
-        if not fresh:  # nothing more is stable, or one batch is larger than what was asked for
-            break
+        if not fresh:  # what is asked for lies below the last stable offset, so it is there
+            raise _NotNowError(f"it gives nothing at offset {offset}")
         batches += fresh
         offset = fresh[-1].last + 1
     return batches, list(aborted)
@@ -172,4 +177,4 @@ def _fetch(client: Any, leader: int, topic: str, partition: int, offset: int) ->
     async def send() -> Any:
         return await client._manager.send(request, node_id=leader)
 
-    return client._manager.run(send).responses[0].partitions[0]
+    return client._manager.run(send)

@@ -9,7 +9,6 @@ Run again at any time: a proof only reads, and its book supersedes the one befor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -22,7 +21,7 @@ from penstock_platform.domain.books import (
 )
 from penstock_platform.domain.claims import StoredRecords
 from penstock_platform.domain.clock import to_iso
-from penstock_platform.domain.ranges import OffsetRange, intersect
+from penstock_platform.domain.ranges import OffsetRange, intersect, merge
 from penstock_platform.domain.reconcile import (
     LogView,
     parsed_plus_quarantined_equals_landed,
@@ -36,7 +35,9 @@ from penstock_platform.resources.kafka import ClusterError
 
 CODE_VERSION = version("penstock-platform")
 # Findings of equation 1 whose offsets are not in bronze, so nothing can be compared there.
-UNLANDED = frozenset({"missing", "retained_away", "hole", "log_truncated"})
+UNLANDED = frozenset(
+    {"missing", "unjudged", "vanished", "unreadable", "retained_away", "hole", "log_truncated"}
+)
 
 
 class Bookkeeper:
@@ -65,7 +66,8 @@ class Bookkeeper:
         snapshot = self._penstock.lake.current_snapshot(table)
         snapshot_id = snapshot.snapshot_id if snapshot is not None else None
         landed = self._penstock.lake.offsets(table, window.window_id, snapshot_id)
-        result = stored_equals_landed(window, landed)
+        known = LogView(legal_holes=self._known_holes(window))
+        result = stored_equals_landed(window, landed, known)
         if not result.balanced:
             result = stored_equals_landed(window, landed, self._log_view(spec, result))
         return replace(result, landing=landing), snapshot_id
@@ -149,18 +151,35 @@ class Bookkeeper:
         with self._penstock.spark.tagged(f"penstock/books/{windows[-1].window_id}", "") as spark:
             return stored_records(spark, windows, wanted)
 
+    def _known_holes(self, window: Window) -> tuple[OffsetRange, ...]:
+        """The offsets of this very window that a book says hold no record."""
+        book = self.newest(window)
+        result = book.result(Equation.STORED_EQUALS_LANDED) if book is not None else None
+        if book is None or result is None or book.window_sha256 != window.sha256:
+            return ()
+        return result.legal
+
     def _log_view(self, spec: TopicSpec, result: EquationResult) -> LogView:
-        """What the log says of the offsets that were not found. The verdict does not wait for the
-        broker: without its answer they stay unexplained."""
+        """What the log says of the offsets that were not found. The judgement does not wait for
+        the broker: without its answer they are not judged."""
         doubtful = [r for f in result.findings if f.kind == "missing" for r in f.ranges]
         log_starts: dict[int, int] = {}
-        legal: tuple[OffsetRange, ...] = ()
-        with suppress(ClusterError):
+        legal = result.legal
+        unanswered = ""
+        try:
             offsets = self._penstock.kafka.offsets(spec.name)
             log_starts = {p: o.log_start for p, o in offsets.items()}
             held = [OffsetRange(p, o.log_start, o.last_stable) for p, o in offsets.items()]
-            legal = self._penstock.kafka.unread_offsets(spec.name, intersect(doubtful, held))
-        return LogView(log_starts=log_starts, legal_holes=legal, compacted=spec.compacted)
+            asked = intersect(doubtful, held)
+            legal = merge((*legal, *self._penstock.kafka.unread_offsets(spec.name, asked)))
+        except ClusterError as error:
+            unanswered = str(error)
+        return LogView(
+            log_starts=log_starts,
+            legal_holes=legal,
+            compacted=spec.compacted,
+            unanswered=unanswered,
+        )
 
 
 def result_of(book: Book, equation: Equation) -> EquationResult:

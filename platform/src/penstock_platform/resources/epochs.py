@@ -13,8 +13,8 @@ from typing import Any
 from kafka.errors import KafkaError  # type: ignore[import-untyped]
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest  # type: ignore[import-untyped]
 
-from penstock_platform.resources.batches import partition_leaders, raw_client
 from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.resources.protocol_client import partition_leaders, protocol_client
 from penstock_platform.settings import Settings
 
 VERSION_MIN, VERSION_MAX = 2, 4  # v2 takes the current leader epoch (KIP-320)
@@ -33,7 +33,7 @@ def epoch_ends(
     if not epochs:
         return found
     try:
-        with raw_client(settings) as client:
+        with protocol_client(settings) as client:
             leaders = partition_leaders(client, topic)
             for p in sorted(epochs):
                 request = _request(topic, p, epochs[p], current[p])
