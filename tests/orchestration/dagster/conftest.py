@@ -105,6 +105,11 @@ class TwinKafka:
         del topic
         return self.groups.get(group, {})
 
+    def log_bytes(self, topic: str) -> dict[int, int]:
+        """A record takes ten bytes."""
+        found = self.memory.offsets(topic)
+        return {p: 10 * (o.high_watermark - o.log_start) for p, o in found.items()}
+
     def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         for p, offset in before.items():
             self.memory.topics[topic].partitions[p].log_start = offset

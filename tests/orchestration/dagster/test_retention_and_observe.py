@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from penstock_platform.components.platform_component import PlatformSpec, SweepSpec
 from penstock_platform.domain.topics import bronze_table
+from penstock_platform.domain.windows import PartitionOffsets
+from penstock_platform.resources.kafka import ClusterError
 
 
 def decisions(result: Any) -> list[tuple[str, str]]:
@@ -85,6 +88,66 @@ def test_a_declared_dry_run_deletes_nothing_whoever_starts_it(
         assert dict(decisions(result)) == {window.window: "delete"}
     assert log_start(made) == 0
     assert not made.twin.windows.retired(window.ref, window.sequence)
+
+
+def sized(stage: Callable[..., Any], max_bytes: int) -> Any:
+    made = stage(retention={"max_bytes": max_bytes})
+    made.create_topics()
+    made.pass_time(30)
+    made.tick("window_sensor")
+    return made
+
+
+def test_max_bytes_counts_the_logs_bytes_and_what_is_in_no_window_yet(
+    stage: Callable[..., Any],
+) -> None:
+    made = sized(stage, 1000)
+    windows = [made.landed(50) for _ in range(3)]  # 1,500 bytes
+    assert made.run("retention").success
+    assert log_start(made) == 50, "1,000 bytes are kept"
+    made.produce(60)  # stored, and not frozen yet
+    made.run("retention")
+    assert log_start(made) == 150, "1,600 bytes from the second window on, 1,100 from the third"
+    assert all(made.twin.windows.retired(w.ref, w.sequence) for w in windows)
+
+
+def test_a_log_whose_size_is_not_known_is_not_deleted_and_said_to_be_so(
+    stage: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = sized(stage, 100)
+    made.landed(50)
+
+    def refused(_topic: str) -> dict[int, int]:
+        raise ClusterError("DescribeLogDirs is refused")
+
+    monkeypatch.setattr(made.twin.kafka, "log_bytes", refused)
+    result = made.run("retention")
+    assert result.success
+    assert log_start(made) == 0
+    (check,) = result.get_asset_check_evaluations()
+    assert not check.passed
+    assert "the log's size is not known" in (check.description or "")
+
+
+def test_nothing_is_deleted_between_a_change_of_leader_and_the_next_freeze(
+    ready: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log may have been cut, and have grown again over offsets that were frozen before."""
+    ready.landed(100)
+    ready.pass_time(180)
+    memory = ready.twin.kafka.memory
+
+    def moved(topic: str) -> dict[int, PartitionOffsets]:
+        found = type(memory).offsets(memory, topic)
+        return {p: dataclasses.replace(o, leader_epoch=7) for p, o in found.items()}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(ready.twin.kafka), "offsets", lambda _self, t: moved(t), raising=False)
+        result = ready.run("retention")
+    assert dict(decisions(result)).popitem()[1] == "keep"
+    assert log_start(ready) == 0
+    ready.run("retention")
+    assert log_start(ready) == 100
 
 
 def test_observing_tells_of_offsets_rate_lag_and_drift(ready: Any) -> None:

@@ -20,9 +20,13 @@ from penstock_platform.domain.books import (
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.domain.retention import (
     Disk,
+    PartitionLog,
     SweepAction,
     SweepPolicy,
     WindowStanding,
+    bytes_from,
+    ends_in_log,
+    new_leaders,
     plan_sweep,
 )
 from penstock_platform.domain.topics import RetentionSpec
@@ -42,7 +46,7 @@ def result(equation, state):
     return EquationResult(equation, state, 10, 10, findings)
 
 
-def standing(window, *, landed=S.BALANCED, produced=S.BALANCED, size=100, accepted=False):
+def standing(window, *, landed=S.BALANCED, produced=S.BALANCED, accepted=False):
     results = [result(LANDED, landed or S.BALANCED)]
     if produced is not None:
         results.append(result(PRODUCED, produced))
@@ -54,7 +58,6 @@ def standing(window, *, landed=S.BALANCED, produced=S.BALANCED, size=100, accept
         reproved=result(LANDED, landed) if landed else None,
         book=book,
         acceptances=(word,) if accepted else (),
-        size_bytes=size,
     )
 
 
@@ -126,11 +129,124 @@ def test_a_book_about_another_window_object_proves_nothing():
     assert plan.decisions[0].reason.endswith("but it has no book")
 
 
+LOGS = {0: PartitionLog(0, 60, 300), 1: PartitionLog(0, 60, 300)}
+
+
 def test_size_deletes_the_oldest_first():
+    """Six windows of 10 offsets in each of two partitions: a window is 100 of the log's bytes."""
     policy = SweepPolicy(RetentionSpec(max_bytes=350))
-    plan = plan_sweep(NOW, [standing(w) for w in chain(6)], policy, {0: 0, 1: 0})
+    standings = [standing(w) for w in chain(6)]
+    plan = plan_sweep(NOW, standings, policy, {0: 0, 1: 0}, logs=LOGS)
     assert actions(plan) == ["delete"] * 3 + ["keep"] * 3
     assert plan.decisions[0].reason.startswith("600 bytes from this window on, 350 are kept")
+    exact = SweepPolicy(RetentionSpec(max_bytes=300))
+    assert (
+        actions(plan_sweep(NOW, standings, exact, {}, logs=LOGS)) == ["delete"] * 3 + ["keep"] * 3
+    ), "300 bytes may stay, and 300 do"
+
+
+def test_size_is_that_of_the_whole_log_not_of_the_windows_looked_at():
+    """What is in no window yet, or in windows that this sweep does not reach, takes room too."""
+    policy = SweepPolicy(RetentionSpec(max_bytes=350))
+    logs = {0: PartitionLog(0, 600, 3000), 1: PartitionLog(0, 60, 300)}
+    plan = plan_sweep(NOW, [standing(w) for w in chain(6)], policy, {0: 0, 1: 0}, logs=logs)
+    assert actions(plan) == ["delete"] * 6
+
+
+@pytest.mark.parametrize(
+    "logs,expected",
+    [
+        ({}, 0),
+        ({0: PartitionLog(0, 100, 1000)}, 900),
+        ({0: PartitionLog(10, 100, 900)}, 900),
+        ({0: PartitionLog(50, 100, 500)}, 500),
+        ({0: PartitionLog(0, 10, 100)}, 0),
+        ({0: PartitionLog(0, 5, 100)}, 0),
+        ({0: PartitionLog(7, 7, 100)}, 0),
+        ({0: PartitionLog(0, 100, 1000), 7: PartitionLog(0, 9, 77)}, 977),
+        ({0: PartitionLog(0, 3, 10)}, 0),
+    ],
+)
+def test_bytes_from_a_window_on(logs, expected):
+    assert bytes_from(make_window({0: (10, 20)}), logs) == expected
+
+
+def test_a_size_that_is_not_known_is_a_risk_and_limits_nothing():
+    standings = [standing(w) for w in chain(2)]
+    plan = plan_sweep(NOW, standings, SweepPolicy(RetentionSpec(max_bytes=1)), {})
+    assert actions(plan) == ["keep", "keep"]
+    assert plan.risks == ("the log's size is not known, so max_bytes limits nothing",)
+    assert plan_sweep(NOW, standings, KEEP_10M, {}).risks == ()
+
+
+def truncated_chain():
+    """[0, 100), cut to 60, regrown: [60, 80), then [80, 120)."""
+    first = make_window({0: (0, 100)})
+    second = make_window({0: (60, 80)}, previous=first)
+    return [first, second, make_window({0: (80, 120)}, previous=second)]
+
+
+def test_a_window_before_a_truncation_reaches_only_to_where_the_next_one_begins():
+    windows = truncated_chain()
+    assert ends_in_log(windows, {}) == [{0: 60}, {0: 80}, {0: 120}]
+    assert ends_in_log(windows[:1], {0: 60}) == [{0: 60}]
+    assert ends_in_log(windows[:1], {0: 130, 1: 5}) == [{0: 100}]
+    deeper = [*windows, make_window({0: (50, 55)}, previous=windows[-1])]
+    assert ends_in_log(deeper, {}) == [{0: 50}, {0: 50}, {0: 50}, {0: 55}]
+
+
+def test_regrown_offsets_are_never_deleted_with_the_window_that_had_them_before():
+    first, second, third = truncated_chain()
+    held = [standing(first), standing(second, landed=S.MISSING), standing(third)]
+    plan = plan_sweep(NOW, held, KEEP_10M, {0: 0})
+    assert actions(plan) == ["delete", "hold", "keep"]
+    assert plan.delete_before == {0: 60}
+    alone = plan_sweep(NOW, [standing(first)], KEEP_10M, {0: 0}, later_starts={0: 60})
+    assert alone.delete_before == {0: 60}, "the same where the later windows are not looked at"
+    after = plan_sweep(NOW, held, KEEP_10M, {0: 60})
+    assert actions(after) == ["gone", "hold", "keep"]
+    everything = plan_sweep(NOW, [standing(w) for w in truncated_chain()], KEEP_10M, {0: 0})
+    assert everything.delete_before == {0: 120}
+
+
+def test_nothing_is_deleted_before_a_new_leaders_log_was_looked_at():
+    windows = chain(3)
+    plan = plan_sweep(
+        NOW, [standing(w) for w in windows], KEEP_10M, {0: 0, 1: 0}, not_now="a new leader"
+    )
+    assert actions(plan) == ["keep"] * 3
+    assert plan.delete_before == {}
+    assert plan.decisions[0].reason.endswith("and it is proven; but a new leader")
+    assert plan.risks == ()
+
+
+@pytest.mark.parametrize(
+    "epochs,moved",
+    [
+        ({0: 0, 1: 0}, []),
+        ({0: 1, 1: 0}, [0]),
+        ({0: 1, 1: 2}, [0, 1]),
+        ({0: -1, 1: -1}, []),
+        ({0: 0, 1: 0, 2: 9}, []),
+    ],
+)
+def test_a_new_leader_is_seen_by_its_epoch(epochs, moved):
+    assert new_leaders(chain(1)[0], epochs) == moved
+
+
+def test_several_windows_of_one_key_are_told_apart():
+    windows = chain(2)
+    windows[1] = replace(
+        windows[1], window=windows[0].window, part=2, closed_at=windows[0].closed_at
+    )
+    windows[0] = replace(windows[0], more=True)
+    standings = [standing(windows[0]), standing(windows[1], landed=S.MISSING)]
+    plan = plan_sweep(NOW, standings, KEEP_10M, {0: 0, 1: 0})
+    assert [(d.window, str(d.action)) for d in plan.decisions] == [
+        ("2026-11-20-00:00#1", "delete"),
+        ("2026-11-20-00:00#2", "hold"),
+    ]
+    assert plan.risks[0].startswith("window 2026-11-20-00:00#2 outlives its policy")
 
 
 def test_without_a_policy_everything_is_kept_and_compacted_topics_are_not_swept():
@@ -168,7 +284,6 @@ kinds = st.fixed_dictionaries(
     {
         "landed": st.sampled_from([None, S.BALANCED, S.BALANCED, S.BALANCED, S.MISSING]),
         "produced": st.sampled_from([None, S.BALANCED, S.BALANCED, S.BALANCED, S.UNAUDITED]),
-        "size": st.integers(0, 500),
         "accepted": st.booleans(),
     }
 )
@@ -181,16 +296,18 @@ kinds = st.fixed_dictionaries(
     st.one_of(st.none(), st.integers(1, 3000)),
     st.booleans(),
     st.integers(0, 120),
+    st.integers(0, 5000),
 )
 def test_no_offset_that_is_not_proven_is_ever_deleted(
-    chosen, minutes, keep, max_bytes, tolerant, start
+    chosen, minutes, keep, max_bytes, tolerant, start, size
 ):
     windows = chain(len(chosen), partitions=1)
     standings = [standing(w, **kind) for w, kind in zip(windows, chosen, strict=True)]
     retention = RetentionSpec(keep=timedelta(minutes=keep) if keep else None, max_bytes=max_bytes)
     policy = SweepPolicy(retention, accept_unaudited=tolerant)
     now = EPOCH + timedelta(minutes=minutes)
-    plan = plan_sweep(now, standings, policy, {0: start})
+    logs = {0: PartitionLog(start, max(start, 120), size)}
+    plan = plan_sweep(now, standings, policy, {0: start}, logs=logs)
     assert len(plan.decisions) == len(standings)
     end = plan.delete_before.get(0, 0)
     deleted = {n for n, d in enumerate(plan.decisions) if d.action is SweepAction.DELETE}

@@ -33,7 +33,7 @@ retention: {keep: 7d, max_bytes: 1000000}
 schema: {format: json, file: orders.schema.json}
 owners: ["team:shop", "data@example.com"]
 description: Orders.
-deletion_policy: delete
+deletion_policy: retain
 land: {window: minutely, max_records: 1000}
 audit: {grace: 1h 30m, severity: WARN, accept_unaudited: true}
 freshness: {fail_after: 2h, warn_after: 90m}
@@ -84,6 +84,11 @@ def test_landed_topics_have_the_brokers_deletion_off():
         ("metadata: {name: a}\nretention: {keep: 7}", 2, ["90s, 15m, 2h, 7d", "(found 7)"]),
         ("metadata: {name: a}\nland: {window: often}", 2, ["minutely, hourly, daily"]),
         ("metadata: {name: a}\nowners: [me]", 2, ["team:name"]),
+        (
+            "metadata: {name: a}\ndeletion_policy: delete",
+            2,
+            ["deletion_policy: retain is the only policy", "kafka-topics --delete", "'delete'"],
+        ),
         ("metadata: {name: a}\nschema: {file: x}", 1, ["schema needs land"]),
         ("metadata: {name: a}\naudit: {severity: LOUD}", 2, ["audit.severity", "WARN"]),
         (

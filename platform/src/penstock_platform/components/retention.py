@@ -4,8 +4,8 @@ The plan is ``domain/retention.py``'s; this gathers what it needs to know (the l
 due window proven again in this run) and applies it through DeleteRecords. Bronze keeps everything.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -14,18 +14,20 @@ from penstock_platform.components.metadata import table
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.schedules import SWEEP, build_schedule
 from penstock_platform.domain.retention import (
+    PartitionLog,
     SweepAction,
     SweepPlan,
     SweepPolicy,
     WindowStanding,
+    new_leaders,
     plan_sweep,
 )
-from penstock_platform.domain.topics import bronze_table
-from penstock_platform.domain.windows import Window
+from penstock_platform.domain.windows import ChainError, PartitionOffsets, TopicRef, Window
 from penstock_platform.resources.books import Bookkeeper
 from penstock_platform.resources.connections import Connections
-from penstock_platform.resources.kafka import UnknownTopicError
+from penstock_platform.resources.kafka import ClusterError, UnknownTopicError
 
+LOG = logging.getLogger("penstock.retention")
 APPLY_TAG = "penstock/apply"
 # A sweep looks at this many windows of the log's front; what lies behind them is the next one's.
 WINDOWS_MAX = 500
@@ -123,7 +125,8 @@ def only_explained(windows: int, *, apply: bool) -> str:
 def explain(penstock: Connections, plan: TopicPlan) -> tuple[SweepPlan, list[Window]]:
     """The plan, and the windows that it speaks of. Reads only. Raises UnknownTopicError."""
     ref = penstock.kafka.ref(plan.name)
-    starts = {p: o.log_start for p, o in penstock.kafka.offsets(plan.name).items()}
+    offsets = penstock.kafka.offsets(plan.name)
+    starts = {p: o.log_start for p, o in offsets.items()}
     first = first_in_log(penstock, ref, starts)
     windows: list[Window] = []
     for window in penstock.windows.all(ref, first):
@@ -136,29 +139,76 @@ def explain(penstock: Connections, plan: TopicPlan) -> tuple[SweepPlan, list[Win
         compacted=plan.spec.compacted,
     )
     now = penstock.clock.now()
-    # Which are due does not depend on proof: prove those alone.
-    sizes = {w.sequence: size_of(penstock, plan, w) for w in windows}
-    unproven = [WindowStanding(w, size_bytes=sizes[w.sequence]) for w in windows]
-    ages = plan_sweep(now, unproven, policy, starts)
-    due = {d.sequence for d in ages.decisions if d.action is SweepAction.HOLD}
-    standings = [
-        replace(
-            standing(penstock, plan, w, proving=w.sequence in due), size_bytes=sizes[w.sequence]
+    logs = log_sizes(penstock, plan, offsets)
+    later = truncated_behind(penstock, windows)
+
+    not_now = new_leader_reason(penstock, ref, offsets)
+
+    def planned(standings: Sequence[WindowStanding]) -> SweepPlan:
+        return plan_sweep(
+            now, standings, policy, starts, logs=logs, later_starts=later, not_now=not_now
         )
-        for w in windows
-    ]
-    return plan_sweep(now, standings, policy, starts), windows
+
+    # Which are due does not depend on proof: prove those alone.
+    ages = planned([WindowStanding(w) for w in windows])
+    due = {d.sequence for d in ages.decisions if d.action is SweepAction.HOLD}
+    return planned(
+        [standing(penstock, plan, w, proving=w.sequence in due) for w in windows]
+    ), windows
 
 
-def size_of(penstock: Connections, plan: TopicPlan, window: Window) -> int:
-    """Bytes of the window's records, by its newest receipt; asked only where size is limited."""
+def new_leader_reason(
+    penstock: Connections, ref: TopicRef, offsets: Mapping[int, PartitionOffsets]
+) -> str:
+    """Why nothing is deleted before the next freeze; empty where no leader has changed."""
+    newest = penstock.windows.newest(ref)
+    if newest is None:
+        return ""
+    moved = new_leaders(newest, {p: o.leader_epoch for p, o in offsets.items()})
+    if not moved:
+        return ""
+    return (
+        f"partitions {moved} have another leader since window {newest.name} was frozen; the next "
+        "freeze looks for a truncation first"
+    )
+
+
+def log_sizes(
+    penstock: Connections, plan: TopicPlan, offsets: Mapping[int, PartitionOffsets]
+) -> dict[int, PartitionLog] | None:
+    """The log as it is on disk, asked only where a size limits it; None where it is not known."""
     if plan.spec.retention.max_bytes is None:
-        return 0
-    receipts = penstock.windows.receipts(window.ref, bronze_table(plan.name), window.sequence)
-    return receipts[-1].size_bytes if receipts else 0
+        return None
+    try:
+        sizes = penstock.kafka.log_bytes(plan.name)
+    except UnknownTopicError:
+        raise
+    except ClusterError as error:
+        LOG.warning("%s: max_bytes limits nothing in this sweep: %s", plan.name, error)
+        return None
+    return {
+        p: PartitionLog(o.log_start, o.high_watermark, sizes.get(p, 0)) for p, o in offsets.items()
+    }
 
 
-def first_in_log(penstock: Connections, ref: Any, starts: dict[int, int]) -> int:
+def truncated_behind(penstock: Connections, windows: Sequence[Window]) -> dict[int, int]:
+    """Per partition the least offset at which a window behind these begins after a truncation."""
+    least: dict[int, int] = {}
+    newest = penstock.windows.newest(windows[-1].ref) if windows else None
+    place = newest.last_truncation if newest is not None else None
+    while newest is not None and place is not None and place > windows[-1].sequence:
+        window = penstock.windows.get(newest.ref, place)
+        before = penstock.windows.get(newest.ref, place - 1)
+        if window is None or before is None:
+            raise ChainError(f"window {newest.topic_id}/{place} is missing inside its chain")
+        for p in window.partitions:
+            if p.truncated is not None:
+                least[p.p] = min(p.start, least.get(p.p, p.start))
+        place = before.last_truncation
+    return least
+
+
+def first_in_log(penstock: Connections, ref: TopicRef, starts: dict[int, int]) -> int:
     """The sequence of the oldest window that the log still holds anything of."""
     newest = penstock.windows.newest(ref)
     low, high = 0, newest.sequence if newest is not None else 0

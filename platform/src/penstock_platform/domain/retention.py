@@ -1,8 +1,11 @@
-"""What may be forgotten: the longest prefix of the chain that is old enough and proven.
+"""What may be deleted: the longest prefix of the chain that is old enough and proven.
 
 The sweep deletes whole windows from the front of the log and never passes one that it may not
 delete, however old the ones behind it are. Age counts from a window's ``closed_at``; producers'
 timestamps have no say. Proof means proof in this run, against the table's present snapshot.
+
+Where a partition was truncated, a window begins below the end of the one before it. The log's
+records there are the later window's, so an earlier one reaches only up to where a later one begins.
 """
 
 from __future__ import annotations
@@ -39,13 +42,21 @@ class SweepAction(StrEnum):
 @dataclass(frozen=True, slots=True)
 class WindowStanding:
     """A window and what is known of it now. ``reproved`` is equation 1 judged in this run, None
-    when it was not; ``size_bytes`` is the window's share of the log, 0 where it is not known."""
+    when it was not."""
 
     window: Window
     reproved: EquationResult | None = None
     book: Book | None = None
     acceptances: Sequence[Acceptance] = ()
-    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """One partition's log now: its offsets, and what it takes on its broker's disk."""
+
+    start: int
+    end: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,34 +111,84 @@ def plan_sweep(
     policy: SweepPolicy,
     log_starts: Mapping[int, int],
     disk: Disk | None = None,
+    *,
+    logs: Mapping[int, PartitionLog] | None = None,
+    later_starts: Mapping[int, int] | None = None,
+    not_now: str = "",
 ) -> SweepPlan:
     """Decide on every window of ``standings``, a run of consecutive windows, oldest first.
 
-    ``log_starts`` are the log's first offsets now. A window whose predecessor is not among the
-    standings and not gone from the log is the caller's error and raises ValueError: deleting
-    before an offset deletes everything before it.
+    ``log_starts`` are the log's first offsets now. ``logs`` gives the sizes that ``max_bytes`` is
+    about; None where they are not known, which is a risk. ``later_starts``: per partition the least
+    offset at which a window behind the standings begins, where one was truncated. ``not_now``: why
+    nothing may be deleted now, whatever is proven; empty where nothing speaks against it.
+
+    A window whose predecessor is not among the standings and not gone from the log is the caller's
+    error and raises ValueError: deleting before an offset deletes everything before it.
     """
     _check_consecutive(standings)
-    sizes = _sizes_from_here(standings, log_starts)
+    ends = ends_in_log([s.window for s in standings], later_starts or {})
     decisions: list[SweepDecision] = []
     blocked_by: str | None = None
     for number, standing in enumerate(standings):
         window = standing.window
-        if _gone(window, log_starts):
+        if all(log_starts.get(p, 0) >= end for p, end in ends[number].items()):
             action, reason = SweepAction.GONE, "already deleted from the log"
         else:
-            action, reason = _decide(now, standing, policy, sizes[number])
+            size = bytes_from(window, logs) if logs is not None else 0
+            action, reason = _decide(now, standing, policy, size)
+            if not_now and action is SweepAction.DELETE:
+                action, reason = SweepAction.KEEP, f"{reason}; but {not_now}"
             if blocked_by is not None and action is SweepAction.DELETE:
                 action = SweepAction.KEEP
                 reason = f"behind window {blocked_by}: deleting it would delete that one too"
             elif blocked_by is None and action is not SweepAction.DELETE:
-                blocked_by = window.window
-        decisions.append(SweepDecision(window.window, window.sequence, action, reason))
+                blocked_by = window.name
+        decisions.append(SweepDecision(window.name, window.sequence, action, reason))
+    risks = _risks(decisions, disk)
+    if policy.retention.max_bytes is not None and logs is None and not policy.compacted:
+        risks.append("the log's size is not known, so max_bytes limits nothing")
     return SweepPlan(
         decisions=tuple(decisions),
-        delete_before=_delete_before(standings, decisions, log_starts),
-        risks=tuple(_risks(decisions, disk)),
+        delete_before=_delete_before(ends, decisions, log_starts),
+        risks=tuple(risks),
     )
+
+
+def bytes_from(window: Window, logs: Mapping[int, PartitionLog]) -> int:
+    """Bytes of the log from the window's first offsets on, to the log's end: what deleting all
+    windows before it would leave. Shared out by offsets within each partition."""
+    starts = {p.p: p.start for p in window.partitions}
+    total = 0
+    for number, log in logs.items():
+        length = log.end - log.start
+        first = min(max(starts.get(number, log.start), log.start), log.end)
+        total += log.size_bytes * (log.end - first) // length if length > 0 else 0
+    return total
+
+
+def new_leaders(newest: Window, epochs: Mapping[int, int]) -> list[int]:
+    """Partitions whose leader changed since the newest window was frozen, by the broker's epochs
+    (-1: it reports none). Their logs may have been cut and have grown again over offsets that were
+    frozen before; the next freeze finds that out, and until then nothing there may be deleted."""
+    known = {p.p: p.leader_epoch for p in newest.partitions}
+    return sorted(
+        p
+        for p, epoch in epochs.items()
+        if p in known and epoch >= 0 and known[p] >= 0 and epoch != known[p]
+    )
+
+
+def ends_in_log(windows: Sequence[Window], later_starts: Mapping[int, int]) -> list[dict[int, int]]:
+    """Per window and partition the offset before which the log's records are the window's, or an
+    earlier one's: its own end, or less where a later window begins below that."""
+    least = dict(later_starts)
+    ends: list[dict[int, int]] = []
+    for window in reversed(windows):
+        ends.append({p.p: min(p.end, least.get(p.p, p.end)) for p in window.partitions})
+        for p in window.partitions:
+            least[p.p] = min(p.start, least.get(p.p, p.start))
+    return ends[::-1]
 
 
 def unproven_reason(standing: WindowStanding, accept_unaudited: bool) -> str | None:
@@ -198,32 +259,15 @@ def _accepted(findings: Sequence[Finding], acceptances: Sequence[Acceptance]) ->
     return bool(matters) and all(any(a.covers(f) for a in acceptances) for f in matters)
 
 
-def _gone(window: Window, log_starts: Mapping[int, int]) -> bool:
-    """Nothing of the window is in the log. An empty window is gone once the log begins there, or
-    later; where it never moved (0) it is as good as gone, for there is nothing to delete."""
-    return all(log_starts.get(p.p, 0) >= p.end for p in window.partitions)
-
-
-def _sizes_from_here(
-    standings: Sequence[WindowStanding], log_starts: Mapping[int, int]
-) -> list[int]:
-    sizes: list[int] = []
-    total = 0
-    for standing in reversed(standings):
-        total += 0 if _gone(standing.window, log_starts) else standing.size_bytes
-        sizes.append(total)
-    return sizes[::-1]
-
-
 def _delete_before(
-    standings: Sequence[WindowStanding],
+    ends: Sequence[Mapping[int, int]],
     decisions: Sequence[SweepDecision],
     log_starts: Mapping[int, int],
 ) -> dict[int, int]:
     before: dict[int, int] = {}
-    for standing, decision in zip(standings, decisions, strict=True):
+    for reach, decision in zip(ends, decisions, strict=True):
         if decision.action is SweepAction.DELETE:
-            before |= {p.p: p.end for p in standing.window.partitions}
+            before |= {p: max(end, before.get(p, 0)) for p, end in reach.items()}
     return {p: end for p, end in sorted(before.items()) if end > log_starts.get(p, 0)}
 
 

@@ -8,7 +8,7 @@ One YAML document a topic::
     schema: {format: json, file: orders.schema.json}
     owners: ["team:shop"]
     description: Orders as the shop's checkout sends them.
-    deletion_policy: retain                # retain | delete
+    deletion_policy: retain                # the only one: no declaration deletes a topic
     land: {window: hourly, max_records: 5000000, start: earliest}
     audit: {grace: 15m, severity: ERROR, accept_unaudited: false}
     quarantine: {max_share: 0.05}          # above this share of a window there is an alert
@@ -214,11 +214,25 @@ class TopicSpec(_Part):
     contract: SchemaSpec | None = Field(default=None, alias="schema")
     owners: tuple[str, ...] = ()
     description: str = ""
-    deletion_policy: Literal["retain", "delete"] = "retain"
+    deletion_policy: str = "retain"
     land: LandSpec | None = None
     audit: AuditSpec = AuditSpec()
     quarantine: QuarantineSpec = QuarantineSpec()
     freshness: FreshnessSpec | None = None
+
+    @field_validator("deletion_policy")
+    @classmethod
+    def _retains(cls, policy: str) -> str:
+        """A key that is known from other tools, and whose other value would be a promise that
+        nothing keeps: the platform never deletes a topic."""
+        if policy != "retain":
+            raise ValueError(
+                "retain is the only policy: a topic whose declaration is removed stays on the "
+                "broker, and its windows and tables stay, too. Remove this key; to delete the "
+                "topic, see that its last windows are BALANCED (penstock audit TOPIC) and use "
+                "Kafka's own command: kafka-topics --delete --topic TOPIC"
+            )
+        return policy
 
     @field_validator("owners")
     @classmethod

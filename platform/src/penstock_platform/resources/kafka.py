@@ -290,6 +290,13 @@ class KafkaCluster:
 
         return epoch_ends(self._settings, topic, epochs, current)
 
+    def log_bytes(self, topic: str) -> dict[int, int]:
+        """Bytes of each partition's log on disk (``log_sizes``). Raises UnknownTopicError."""
+        from penstock_platform.resources.log_sizes import partition_bytes  # noqa: PLC0415
+
+        partitions = range(len(self._describe(topic).partitions))
+        return partition_bytes(self._settings, topic, partitions)
+
     def unread_offsets(
         self, topic: str, doubtful: Sequence[OffsetRange]
     ) -> tuple[OffsetRange, ...]:
