@@ -126,7 +126,7 @@ def test_the_command(cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["tail", cluster.topic, "--from-beginning", "--no-follow", *common]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 3  # the row before the bad line was sent the first time, too
-    assert main(["tail", cluster.topic, "-o", "-1", "-n", "1", "-f", "json", *common]) == 0
+    assert main(["tail", cluster.topic, "--offset", "-1", "-n", "1", "-o", "json", *common]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["topic"] == cluster.topic
     assert record["audit"]["sequence"] in {0, 1}

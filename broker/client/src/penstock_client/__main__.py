@@ -1,4 +1,4 @@
-"""``penstock-client produce | tail``: the client's own commands, without the platform."""
+"""``penstock-client produce | tail | completion``: the client's commands, without the platform."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,71 +18,112 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
     Consumer,
-    KafkaException,
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
 
 from penstock_client.audit import AuditFormatError, AuditHeader, find_audit_header
-from penstock_client.errors import AuditConfigError, InputError, StreamError
+from penstock_client.command_line import (
+    SHELLS,
+    Parser,
+    completion_script,
+    leave,
+    report_error,
+    wants_json,
+)
 from penstock_client.lifecycle import exit_on_sigterm
+from penstock_client.probe import partitions_of, quiet_log
 from penstock_client.produce import produce_file
 from penstock_client.rows import FORMATS
-from penstock_client.stream import MessageStream, stream_error
+from penstock_client.stopping import stop_on_signals
+from penstock_client.stream import MessageStream
 
 BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP_SERVERS"
-METADATA_SECONDS = 10.0
+METADATA_SECONDS = 3.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 fine, 1 error, 2 usage, 130 interrupted."""
-    options = _parser().parse_args(arguments)
+    """Run a command; 0 fine, 1 error, 2 usage, 130 SIGINT, 143 SIGTERM."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = wants_json(given)
     try:
+        options = _parser().parse_args(given)
+        if options.command == "completion":
+            sys.stdout.write(completion_script(_parser(), options.shell))
+            return 0
         config = _config(options)
         return _produce(config, options) if options.command == "produce" else _tail(config, options)
     except BrokenPipeError:  # as in `tail ... | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (InputError, AuditConfigError, StreamError, OSError, ValueError) as error:
-        return _fail(str(error))
-    except KafkaException as error:
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        return _fail(f"{error.args[0].str() if error.args else error}{notes}")
+    except Exception as error:  # noqa: BLE001 - the one place where errors become a sentence
+        return report_error("penstock-client", error, as_json=as_json)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="penstock-client", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--bootstrap-server", "--bootstrap-servers", dest="bootstrap")
+    parser = Parser(
+        prog="penstock-client",
+        description=__doc__,
+        epilog="Exit codes: 0 fine, 1 an error, 2 wrong usage, 130 SIGINT, 143 SIGTERM.",
+    )
+    parser.add_argument("--version", action="version", version=f"penstock-client {_release()}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    common = Parser(add_help=False)
+    common.add_argument(
+        "--bootstrap-server",
+        "--bootstrap-servers",
+        dest="bootstrap",
+        metavar="HOST:PORT",
+        help=f"the cluster; else {BOOTSTRAP_VARIABLE}",
+    )
     common.add_argument(
         "--config", metavar="FILE", help="properties of librdkafka (SASL, TLS, ...), name=value"
     )
-    common.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="settings")
+    common.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="settings",
+        help="one property, on top of the file; may be repeated",
+    )
+    common.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="for people, or JSON for programs (errors too)",
+    )
 
     produce = commands.add_parser("produce", parents=[common], help="send a file's rows, audited")
-    produce.add_argument("--topic", required=True)
+    produce.add_argument("--topic", required=True, help="where to")
     produce.add_argument("--file", required=True, help="a .csv or .jsonl file, or - for stdin")
     produce.add_argument("--format", choices=FORMATS, help="by the file's name if not given")
     produce.add_argument("--key", metavar="FIELD", help="the field whose value is the record's key")
     produce.add_argument("--rate", type=float, metavar="N", help="records a second")
     produce.add_argument("--as-text", action="store_true", help="leave CSV fields text")
-    produce.add_argument("--skip-bad-lines", action="store_true")
+    produce.add_argument("--skip-bad-lines", action="store_true", help="report them, and go on")
 
     tail = commands.add_parser("tail", parents=[common], help="show a topic's records as they come")
-    tail.add_argument("topic")
-    tail.add_argument(
-        "-o", "--offset", type=int, help="start here; negative: so many before the end"
-    )
-    tail.add_argument("--from-beginning", action="store_true")
-    tail.add_argument("-n", "--max-messages", type=int, metavar="N")
-    tail.add_argument("-p", "--partition", type=int)
+    tail.add_argument("topic", help="must exist: reading creates none")
+    tail.add_argument("--offset", type=int, help="start here; negative: so many before the end")
+    tail.add_argument("--from-beginning", action="store_true", help="start at the oldest record")
+    tail.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after so many")
+    tail.add_argument("-p", "--partition", type=int, metavar="P", help="of this one alone")
     tail.add_argument("--no-follow", action="store_true", help="stop at the end")
-    tail.add_argument("-f", "--format", choices=("text", "json"), default="text")
+
+    completion = commands.add_parser("completion", help="print a shell's completion script")
+    completion.add_argument("shell", choices=SHELLS)
     return parser
+
+
+def _release() -> str:
+    try:
+        return version("penstock-client")
+    except PackageNotFoundError:
+        return "of unknown version"
 
 
 def _config(options: argparse.Namespace) -> dict[str, Any]:
@@ -101,30 +144,34 @@ def _config(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _produce(config: dict[str, Any], options: argparse.Namespace) -> int:
-    exit_on_sigterm()
-    report = produce_file(
-        config,
-        options.topic,
-        options.file,
-        form=options.format,
-        key=options.key,
-        rate=options.rate,
-        as_text=options.as_text,
-        skip_bad_lines=options.skip_bad_lines,
-    )
+    with stop_on_signals() as stop:
+        report = produce_file(
+            config,
+            options.topic,
+            options.file,
+            form=options.format,
+            key=options.key,
+            rate=options.rate,
+            as_text=options.as_text,
+            skip_bad_lines=options.skip_bad_lines,
+            stop=stop,
+        )
     for problem in report.errors:
         _say(sys.stderr, problem)
-    _say(sys.stdout, str(report))
+    _say(sys.stdout, json.dumps(asdict(report)) if options.output == "json" else str(report))
+    if report.interrupted:
+        leave(stop.exit_code)
     return 0 if report.ok else 1
 
 
 def _tail(config: dict[str, Any], options: argparse.Namespace) -> int:
     exit_on_sigterm()
     shown = 0
+    config = {"logger": quiet_log, **config}
     places = _places(config, options)
     with MessageStream(config, assign=places, until_end=options.no_follow) as stream:
         for message in stream:
-            _say(sys.stdout, _line(message, as_json=options.format == "json"))
+            _say(sys.stdout, _line(message, as_json=options.output == "json"))
             shown += 1
             if shown == options.max_messages:
                 break
@@ -134,10 +181,7 @@ def _tail(config: dict[str, Any], options: argparse.Namespace) -> int:
 def _places(config: dict[str, Any], options: argparse.Namespace) -> list[tuple[str, int, int]]:
     """Where to start in each partition."""
     topic = options.topic
-    described = AdminClient(config).list_topics(topic, timeout=METADATA_SECONDS).topics[topic]
-    if described.error is not None:
-        raise stream_error(described.error, topic)
-    partitions = sorted(described.partitions)
+    partitions = partitions_of(config, topic)
     if options.partition is not None:
         if options.partition not in partitions:
             raise ValueError(f"{topic} has partitions 0 to {len(partitions) - 1}")
@@ -210,11 +254,6 @@ def _or_dash(text: str | None) -> str:
 def _say(out: Any, text: str) -> None:
     out.write(f"{text}\n")
     out.flush()
-
-
-def _fail(text: str) -> int:
-    _say(sys.stderr, f"penstock-client: {text}")
-    return 1
 
 
 if __name__ == "__main__":

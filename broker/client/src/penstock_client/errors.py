@@ -70,14 +70,27 @@ class NotAuthorizedError(StreamError):
     """The cluster refuses this user the topic or the group."""
 
 
+class ClusterUnreachableError(StreamError):
+    """No broker of the cluster answers: says where, and the last reason."""
+
+    def __init__(self, servers: str, error: KafkaError, reasons: list[str]) -> None:
+        reason = f" ({reasons[-1]})" if reasons else ""
+        super().__init__(
+            error,
+            f"no Kafka broker answers at {servers}{reason}; is it up, is the address right?",
+        )
+
+
 class StreamClosedError(RuntimeError):
     """The stream was closed and cannot be read or committed any more."""
 
 
 class InputError(ValueError):
-    """A file to produce has a bad line: says file, line, and how to mend it."""
+    """A file to produce has a bad line: says file, line, and how to fix it."""
 
-    def __init__(self, file: str, line: int, problem: str, mend: str) -> None:
-        super().__init__(f"{file}, line {line}: {problem}. {mend}")
+    def __init__(self, file: str, line: int, problem: str, fix: str) -> None:
+        super().__init__(f"{file}, line {line}: {problem}. {fix}")
         self.file = file
         self.line = line
+        self.where = f"{file}:{line}"
+        self.fix = fix

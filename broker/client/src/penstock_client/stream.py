@@ -77,6 +77,7 @@ class MessageStream:
         settings = {
             "group.id": "penstock-stream",
             "auto.offset.reset": "error",
+            "allow.auto.create.topics": False,  # reading a name does not make a topic of it
             **config,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,

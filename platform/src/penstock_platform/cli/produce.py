@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from penstock_client.command_line import leave
 from penstock_client.produce import produce_file
 from penstock_client.rows import FORMATS
+from penstock_client.stopping import stop_on_signals
 from penstock_platform.cli.console import CommandError, output_option, print_json, settings
 from penstock_platform.cli.project import Connections
 
@@ -52,22 +54,26 @@ def command(
         **here.kafka.properties,
         "bootstrap.servers": bootstrap_server or here.bootstrap_servers,
     }
-    report = produce_file(
-        config,
-        topic,
-        file,
-        form=form,
-        key=key,
-        rate=rate,
-        as_text=as_text,
-        skip_bad_lines=skip_bad_lines,
-    )
+    with stop_on_signals() as stop:
+        report = produce_file(
+            config,
+            topic,
+            file,
+            form=form,
+            key=key,
+            rate=rate,
+            as_text=as_text,
+            skip_bad_lines=skip_bad_lines,
+            stop=stop,
+        )
     for problem in report.errors:
         click.echo(problem, err=True)
     if output == "json":
         print_json(asdict(report))
     else:
         click.echo(str(report))
+    if report.interrupted:
+        leave(stop.exit_code)
     if report.ok and output != "json":
         click.echo(f"watch it: penstock window list {topic} · penstock audit {topic}", err=True)
     sys.stdout.flush()
