@@ -42,6 +42,7 @@ from penstock_platform.domain.windows import TopicRef, Window
 from penstock_platform.resources.alerts import Alerts, FileChannel, read_alerts
 from penstock_platform.resources.books import Bookkeeper
 from penstock_platform.resources.kafka import TopicDescription
+from penstock_platform.resources.truncations import lost_from_log
 from penstock_platform.resources.windows import WindowStore
 from penstock_platform.settings import Settings
 from penstock_platform.testing.archive import MemoryArchive
@@ -63,7 +64,8 @@ class TwinKafka:
         self.groups: dict[str, dict[int, int]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("ref", "offsets", "offsets_for_time", "broker_stamps", "read_range"):
+        asked = ("ref", "offsets", "offsets_for_time", "broker_stamps", "read_range", "epoch_ends")
+        if name in asked:
             return getattr(self.memory, name)
         raise AttributeError(name)
 
@@ -326,10 +328,14 @@ class Stage:
     def land_rows(self, penstock: Twin, window: Window, at: Callable[[str], None]) -> Any:
         at("planned")
         refused = self.refuse_rows(window)
-        rows = {
-            r.partition: sorted(set(range(r.start, r.end)) - refused.get(r.partition, set()))
-            for r in window.ranges
-        }
+        lost = lost_from_log(penstock, window, penstock.kafka.offsets(self.topic))  # type: ignore[arg-type]
+        had = penstock.lake.offsets(bronze_table(self.topic), window.window_id)
+        rows = {}
+        for r in window.ranges:
+            gone = {o for x in lost if x.partition == r.partition for o in range(x.start, x.end)}
+            kept = gone & set(had.get(r.partition, np.empty(0, np.int64)).tolist())
+            read = set(range(r.start, r.end)) - gone - refused.get(r.partition, set())
+            rows[r.partition] = sorted(read | kept)
         return SimpleNamespace(
             receipt=self._receipt(bronze_table(self.topic), window, rows), recovered=0
         )

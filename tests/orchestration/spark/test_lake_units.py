@@ -166,6 +166,14 @@ def test_remaining_ranges_keep_every_partition_and_start_where_the_log_does() ->
         OffsetRange(2, 7, 7),
     )
     assert remaining_ranges(window, ()) == window.ranges
+    cut = (OffsetRange(0, 0, 10), OffsetRange(0, 60, 100), OffsetRange(1, 55, 60))
+    assert remaining_ranges(window, cut) == (
+        OffsetRange(0, 10, 60),
+        OffsetRange(1, 50, 55),
+        OffsetRange(2, 7, 7),
+    )
+    with pytest.raises(ValueError, match="in 2 pieces"):
+        remaining_ranges(window, (OffsetRange(0, 40, 60),))
 
 
 @given(ranges=RANGES, size=st.integers(1, 50))

@@ -49,11 +49,12 @@ class LeaderEpochs:
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch: the largest epoch not above ``epoch``, and where it ended.
 
-        (-1, -1) where there is none.
+        An epoch before all that are known ended, at the latest, where the first of them begins
+        (as Apache Kafka answers); (-1, -1) for a log that knows none.
         """
         number = bisect_right(self._epochs, epoch) - 1
         if number < 0:
-            return NO_EPOCH, -1
+            return (epoch, self._starts[0]) if self._starts else (NO_EPOCH, -1)
         is_last = number + 1 == len(self._starts)
         return self._epochs[number], log_end_offset if is_last else self._starts[number + 1]
 

@@ -68,12 +68,14 @@ class LogView:
     ``log_starts``: the log's first offsets now. ``legal_holes``: offsets of control batches and
     aborted transactions, which no consumer is ever given. ``compacted``: other holes prove nothing.
     ``unanswered``: why the log could not be asked for them; empty where it was, or need not be.
+    ``cut``: offsets of the window that the log lost after it was frozen, being cut below them.
     """
 
     log_starts: Mapping[int, int] | None = None
     legal_holes: Sequence[OffsetRange] = ()
     compacted: bool = False
     unanswered: str = ""
+    cut: Sequence[OffsetRange] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +165,9 @@ def stored_equals_landed(
     the log's present start is ``vanished`` where an earlier book found its row, else
     ``retained_away``: the broker cannot bring either back. A missing offset above it is
     ``missing``: a re-run can; where the log did not answer whether it holds a record there at
-    all, it is ``unjudged``. An offset frozen beyond the log's end of that time is
-    ``log_truncated``: it was there once, and the log has lost it since (an unclean election, a
-    disk put back from a copy). Rows with another content than the receipt's are ``altered``.
+    all, it is ``unjudged``. ``log_truncated``: it was there once, and the log lost it when it was
+    cut (an unclean election, a disk put back from a copy). Rows with another content than the
+    receipt's are ``altered``.
     """
     log, table = log or LogView(), table or TableView()
     legal = merge(log.legal_holes)
@@ -182,9 +184,10 @@ def stored_equals_landed(
     lost = subtract(missing, legal)
     content = table.findings(lost)
     lost = subtract(lost, [r for f in content if f.kind == "unreadable" for r in f.ranges])
-    gone = intersect(lost, _before(log.log_starts or {}, lost))
+    gone = intersect(lost, [*_before(log.log_starts or {}, lost), *log.cut])
     there = subtract(lost, gone)
     vanished = intersect(gone, table.proven)
+    cut = subtract(intersect(gone, log.cut), vanished)
     findings = [
         _finding("unjudged", there, f"not in the lake; may hold no record: {log.unanswered}")
         if log.unanswered
@@ -192,12 +195,13 @@ def stored_equals_landed(
         _finding("vanished", vanished, VANISHED),
         _finding(
             "retained_away",
-            subtract(gone, vanished),
+            subtract(gone, [*vanished, *cut]),
             "deleted from the log before they were landed",
         ),
         *content,
         _finding("duplicate", duplicate),
         _finding("outside", outside, "in the table under this window, and no part of it"),
+        _finding("log_truncated", cut, "lost by the log, which was cut, before they were landed"),
         _finding("log_truncated", _truncated(window), "the log ended before what was frozen"),
     ]
     kept = tuple(f for f in findings if f is not None)

@@ -21,17 +21,18 @@ from penstock_platform.domain.books import (
 )
 from penstock_platform.domain.claims import StoredRecords
 from penstock_platform.domain.clock import to_iso
-from penstock_platform.domain.ranges import OffsetRange, intersect, merge
+from penstock_platform.domain.ranges import OffsetRange, intersect, merge, subtract
 from penstock_platform.domain.reconcile import (
     LogView,
     parsed_plus_quarantined_equals_landed,
     stored_equals_landed,
 )
 from penstock_platform.domain.topics import TopicSpec, bronze_table, quarantine_table, silver_table
-from penstock_platform.domain.windows import Window
+from penstock_platform.domain.windows import ChainError, Window
 from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.evidence import EvidenceReader
 from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.resources.truncations import lost_from_log
 
 CODE_VERSION = version("penstock-platform")
 # Findings of equation 1 whose offsets are not in bronze, so nothing can be compared there.
@@ -69,7 +70,7 @@ class Bookkeeper:
         known = LogView(legal_holes=self._known_holes(window))
         result = stored_equals_landed(window, landed, known)
         if not result.balanced:
-            result = stored_equals_landed(window, landed, self._log_view(spec, result))
+            result = stored_equals_landed(window, landed, self._log_view(window, spec, result))
         return replace(result, landing=landing), snapshot_id
 
     def judge_parsed(self, window: Window, spec: TopicSpec) -> EquationResult:
@@ -159,26 +160,29 @@ class Bookkeeper:
             return ()
         return result.legal
 
-    def _log_view(self, spec: TopicSpec, result: EquationResult) -> LogView:
-        """What the log says of the offsets that were not found. The judgement does not wait for
-        the broker: without its answer they are not judged."""
+    def _log_view(self, window: Window, spec: TopicSpec, result: EquationResult) -> LogView:
+        """What the log says of the window's offsets that were not found. The judgement does not
+        wait for the broker: without its answer they are not judged."""
         doubtful = [r for f in result.findings if f.kind == "missing" for r in f.ranges]
         log_starts: dict[int, int] = {}
         legal = result.legal
+        cut: tuple[OffsetRange, ...] = ()
         unanswered = ""
         try:
             offsets = self._penstock.kafka.offsets(spec.name)
+            cut = lost_from_log(self._penstock, window, offsets)
             log_starts = {p: o.log_start for p, o in offsets.items()}
             held = [OffsetRange(p, o.log_start, o.last_stable) for p, o in offsets.items()]
-            asked = intersect(doubtful, held)
+            asked = intersect(doubtful, subtract(held, cut))  # other records stand where it was cut
             legal = merge((*legal, *self._penstock.kafka.unread_offsets(spec.name, asked)))
-        except ClusterError as error:
+        except (ClusterError, ChainError) as error:
             unanswered = str(error)
         return LogView(
             log_starts=log_starts,
             legal_holes=legal,
             compacted=spec.compacted,
             unanswered=unanswered,
+            cut=cut,
         )
 
 

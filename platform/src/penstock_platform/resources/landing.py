@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from penstock_platform.domain.clock import to_iso
 from penstock_platform.domain.contract import Contract
-from penstock_platform.domain.ranges import count, tell
+from penstock_platform.domain.ranges import count, subtract, tell
 from penstock_platform.domain.receipts import Receipt
 from penstock_platform.domain.recovery import RerunSource, SourceKind
 from penstock_platform.domain.topics import bronze_table, consumer_group
@@ -37,6 +37,7 @@ from penstock_platform.domain.windows import Window
 from penstock_platform.resources.kafka import ClusterError
 from penstock_platform.resources.lake import LakeSnapshot
 from penstock_platform.resources.recovery import rerun_source
+from penstock_platform.resources.truncations import lost_from_log
 from penstock_platform.spark.java_client import java_properties
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ class LostLandingError(RuntimeError):
 
 class UnprovenRecoveryError(RuntimeError):
     """The log no longer has the window, and no snapshot of the table proves: nothing was done."""
+
+
+class TruncatedLogError(RuntimeError):
+    """The log was cut while it was read: the rows may be other records than the window's."""
 
 
 class RecreatedTopicError(RuntimeError):
@@ -97,6 +102,7 @@ def land_window(penstock: Connections, window: Window, at: Step = lambda _step: 
     with penstock.spark.tagged(tag) as spark:
         source, result = _land(penstock, spark, window, at)
     at("committed")
+    _refuse_a_cut(penstock, window, source)
     snapshot = _commit_of(penstock, table, window, result.attempt_id)
     recovered = _recovered(result.rows, window, source)
     receipt = penstock.windows.add_receipt(
@@ -240,7 +246,12 @@ def report_progress(penstock: Connections, window: Window) -> bool:
     group = consumer_group(window.topic)
     try:
         known = penstock.kafka.group_offsets(group, window.topic)
-        ahead = {p.p: p.end for p in window.partitions if p.end > known.get(p.p, -1)}
+        # Where the log was cut, the group steps back with it.
+        ahead = {
+            p.p: p.end
+            for p in window.partitions
+            if p.end > known.get(p.p, -1) or p.truncated is not None
+        }
         penstock.kafka.commit_group(group, window.topic, ahead)
     except ClusterError:
         return False
@@ -260,6 +271,16 @@ def _refuse_another_topic(penstock: Connections, window: Window) -> None:
             f"{window.topic_id} of cluster {window.cluster_id}; the broker at "
             f"{penstock.settings.bootstrap_servers} has {found.topic_id} of {found.cluster_id}. "
             "Its offsets are other records; nothing was landed"
+        )
+
+
+def _refuse_a_cut(penstock: Connections, window: Window, source: RerunSource) -> None:
+    """A log that was cut while it was read may have given other records than the window's."""
+    lost = lost_from_log(penstock, window, penstock.kafka.offsets(window.topic))
+    if new := subtract(lost, source.gone):
+        raise TruncatedLogError(
+            f"window {window.name} of {window.topic}: its log was cut below {tell(new)} while it "
+            "was read. No receipt was written; the next attempt reads what is left"
         )
 
 

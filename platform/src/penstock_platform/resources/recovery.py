@@ -1,14 +1,14 @@
 """Asking log, archive and lake for what ``domain/recovery.py`` needs to choose a re-run's source.
 
-Only reads. The log is asked for its starts and nothing else; the table is read only where the log
-has deleted a part of the window.
+Only reads. The log is asked for its starts and, where leaders changed, its cuts; the table is read
+only where the log has deleted or lost a part of the window.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.ranges import OffsetRange, merge
 from penstock_platform.domain.reconcile import retained_away
 from penstock_platform.domain.recovery import (
     DigestOf,
@@ -18,6 +18,7 @@ from penstock_platform.domain.recovery import (
 )
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.domain.windows import Window
+from penstock_platform.resources.truncations import lost_from_log
 
 if TYPE_CHECKING:
     from penstock_platform.resources.connections import Connections
@@ -45,9 +46,10 @@ def rerun_source(
 
 
 def missing_in_log(penstock: Connections, window: Window) -> tuple[OffsetRange, ...]:
-    """The window's offsets that the log has deleted."""
-    starts = {p: o.log_start for p, o in penstock.kafka.offsets(window.topic).items()}
-    return retained_away(window, starts)
+    """The window's offsets that the log has deleted, or lost when it was cut."""
+    offsets = penstock.kafka.offsets(window.topic)
+    deleted = retained_away(window, {p: o.log_start for p, o in offsets.items()})
+    return merge([*deleted, *lost_from_log(penstock, window, offsets)])
 
 
 def kept_snapshots(penstock: Connections, table: str, window: Window) -> list[KeptSnapshot]:

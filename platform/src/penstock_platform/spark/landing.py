@@ -30,7 +30,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from penstock_platform.domain.digests import digest_of_halves
-from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.ranges import OffsetRange, subtract
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.domain.windows import Window
 from penstock_platform.spark.digests import digest_halves, row_digest
@@ -239,13 +239,18 @@ def files_of(records: int, partitions: int) -> int:
 
 
 def remaining_ranges(window: Window, gone: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
-    """What is read from the broker: one range for each of the window's, its end kept, begun after
-    what is gone. ``gone`` takes at most a beginning of each range, or all of it."""
-    first = {r.partition: r.end for r in gone}
-    return tuple(
-        OffsetRange(r.partition, min(r.end, max(r.start, first.get(r.partition, r.start))), r.end)
-        for r in window.ranges
-    )
+    """What is read from the broker: for each of the window's ranges one without what is gone.
+
+    ``gone`` takes a beginning (deleted), an end (the log was cut) or all of a range. Raises
+    ValueError where it leaves two pieces.
+    """
+    left: list[OffsetRange] = []
+    for r in window.ranges:
+        pieces = subtract([r], gone)
+        if len(pieces) > 1:
+            raise ValueError(f"{r} without {gone} is in {len(pieces)} pieces")
+        left.append(pieces[0] if pieces else OffsetRange(r.partition, r.end, r.end))
+    return tuple(left)
 
 
 def snapshot_properties(window: Window, attempt_id: str) -> dict[str, str]:
