@@ -12,11 +12,13 @@ from typing import Any
 
 import dagster as dg
 
+from penstock_platform.components.audit_events import EVENTS_READABLE, events_readable
 from penstock_platform.components.metadata import table
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.schedules import LOOK, build_schedule
 from penstock_platform.domain.clock import from_iso, to_iso
 from penstock_platform.domain.cron import tick_at_or_after
+from penstock_platform.domain.topics import AUDIT_TOPIC
 from penstock_platform.domain.windows import PartitionOffsets
 from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.kafka import ClusterError
@@ -124,8 +126,9 @@ def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
         for name, text in (
             ("config_drift", "The broker has the topic as it is declared."),
             ("lag", "What is stored is frozen into windows, and soon."),
+            (EVENTS_READABLE, "What lies in the audit topic are monitoring events."),
         )
-        if name == "config_drift" or plan.spec.land is not None
+        if name in checks_of(plan)
     ]
 
     @dg.multi_asset_check(
@@ -150,6 +153,8 @@ def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
             )
             if plan.spec.land is not None:
                 yield lag_result(plan, figures)
+            if EVENTS_READABLE in checks_of(plan):
+                yield readable_result(penstock, plan)
 
     job = dg.define_asset_job(
         "observe",
@@ -165,6 +170,23 @@ def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
         description="End offsets, rate, size, lag and configuration of every topic.",
     )
     return dg.Definitions(asset_checks=[observe_topics], jobs=[job], schedules=[schedule])
+
+
+def checks_of(plan: TopicPlan) -> list[str]:
+    """The names of the checks that a topic has here."""
+    names = ["config_drift"]
+    if plan.spec.land is not None:
+        names.append("lag")
+        if plan.name == AUDIT_TOPIC:
+            names.append(EVENTS_READABLE)
+    return names
+
+
+def readable_result(penstock: Connections, plan: TopicPlan) -> dg.AssetCheckResult:
+    try:
+        return events_readable(penstock, plan)
+    except ClusterError as error:
+        return unanswered_check(plan, EVENTS_READABLE, error)
 
 
 def drift_result(penstock: Connections, plan: TopicPlan) -> dg.AssetCheckResult:
@@ -205,13 +227,16 @@ def window_seconds(cron: str, at: datetime) -> float:
 
 
 def unanswered(plan: TopicPlan, error: ClusterError) -> Iterator[dg.AssetCheckResult]:
-    """The broker did not answer for a topic: both checks say so."""
-    names = ["config_drift", *(["lag"] if plan.spec.land is not None else [])]
-    for name in names:
-        yield dg.AssetCheckResult(
-            asset_key=plan.topic_key,
-            check_name=name,
-            passed=False,
-            severity=dg.AssetCheckSeverity.WARN,
-            description=str(error),
-        )
+    """The broker did not answer for a topic: all its checks say so."""
+    for name in checks_of(plan):
+        yield unanswered_check(plan, name, error)
+
+
+def unanswered_check(plan: TopicPlan, name: str, error: ClusterError) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=plan.topic_key,
+        check_name=name,
+        passed=False,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=str(error),
+    )
