@@ -142,6 +142,11 @@ class Settings(_Section):
     def alert_file(self) -> Path:
         return Path(self.alerts.file) if self.alerts.file else self.home / "alerts.jsonl"
 
+    @property
+    def alert_directory(self) -> Path:
+        """State of incidents and undelivered alerts."""
+        return self.home / "alerts"
+
     @classmethod
     def variables(cls) -> frozenset[str]:
         """Every environment variable that sets something here."""

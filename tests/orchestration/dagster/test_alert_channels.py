@@ -5,20 +5,26 @@ from __future__ import annotations
 import http.server
 import json
 import threading
+import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from penstock_platform.cli import alert as alert_command
 from penstock_platform.resources.alerts import (
     AlertError,
     Alerts,
     AppriseChannel,
     FileChannel,
+    PagerDutyChannel,
     WebhookChannel,
     describe,
     headline,
+    ping,
     read_alerts,
 )
 from penstock_platform.settings import Settings
@@ -46,13 +52,18 @@ class Receiver:
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.status = 200
+        self.answer = b""
+        self.hangs = threading.Event()  # while it is set, a call gets no answer
         receiver = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 receiver.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+                while receiver.hangs.is_set():
+                    time.sleep(0.02)
                 self.send_response(receiver.status)
                 self.end_headers()
+                self.wfile.write(receiver.answer)
 
             def log_message(self, *_: object) -> None:
                 return
@@ -111,19 +122,105 @@ def test_an_address_that_apprise_does_not_know_is_named_without_its_secret() -> 
     assert "4711" not in str(caught.value) + channel.name
 
 
-def test_one_channel_down_holds_up_no_other(receiver: Receiver, tmp_path: Path) -> None:
+def test_pagerduty_gets_its_routing_key_and_no_more_than_it_takes(receiver: Receiver) -> None:
+    channel = PagerDutyChannel("R0UT1NGKEY4711", f"http://{receiver.address}/v2/enqueue")
+    channel.deliver(alert())
+    sent = json.loads(receiver.bodies[0])
+    assert sent == {**alert(), "routing_key": "R0UT1NGKEY4711", "client": "Penstock"}
+    long = alert(key="k" * 256)
+    long["payload"]["summary"] = "s" * 1025
+    channel.deliver(long)
+    sent = json.loads(receiver.bodies[1])
+    assert len(sent["dedup_key"]) == 64
+    assert sent["payload"]["summary"] == "s" * 1023 + "…"
+    receiver.status = 400
+    receiver.answer = b"invalid key R0UT1NGKEY4711"
+    with pytest.raises(AlertError, match=r"HTTP 400 .*invalid key …") as refused:
+        channel.deliver(alert())
+    assert "4711" not in str(refused.value) + channel.name
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:9/services/T0KEN4711?key=T0KEN4711",
+        "http://T0KEN4711:T0KEN4711@127.0.0.1:9/",
+        "nonsense//T0KEN4711",
+        "http://127.0.0.1:notaport/T0KEN4711",
+    ],
+)
+def test_a_webhooks_address_is_a_secret(url: str) -> None:
+    channel = WebhookChannel(url)
+    with pytest.raises(AlertError) as refused:
+        channel.deliver(alert())
+    shown = "".join(traceback.format_exception(refused.value))
+    assert "T0KEN4711" not in shown + channel.name
+    with pytest.raises(AlertError) as refused:
+        ping(url)
+    assert "T0KEN4711" not in str(refused.value)
+
+
+def test_two_channels_of_one_host_have_two_names() -> None:
+    one, two = (WebhookChannel(f"https://hooks.example/{n}").name for n in "ab")
+    assert one != two
+    assert one.startswith("webhook hooks.example #")
+
+
+def test_all_channels_are_tried_at_once_and_each_says_how_it_went(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.hangs.set()
+    hanging = WebhookChannel(f"http://{receiver.address}/")
+    alerts = Alerts(
+        [hanging, WebhookChannel("http://127.0.0.1:9/"), FileChannel(tmp_path / "alerts.jsonl")]
+    )
+    failures = alerts.try_all(alert(), seconds=0.5)
+    assert list(failures) == [hanging.name, alerts.names[1]]
+    assert "no answer within" in failures[hanging.name]
+    assert list(read_alerts(tmp_path / "alerts.jsonl")) == [alert()]
+    assert alerts.remote == alerts.names[:2]
+    receiver.hangs.clear()
+
+
+def test_the_channels_are_those_of_the_settings(tmp_path: Path) -> None:
     settings = Settings.model_validate(
         {
             "home": tmp_path,
-            "alerts": {"webhook": "http://127.0.0.1:9/", "urls": [f"json://{receiver.address}"]},
+            "alerts": {
+                "webhook": "http://127.0.0.1:9/",
+                "urls": ["json://127.0.0.1:9"],
+                "pagerduty_routing_key": "4711",
+            },
         }
     )
-    alerts = Alerts.from_settings(settings)
-    failures = alerts.deliver(alert())
-    assert list(failures) == ["webhook http://127.0.0.1:9/"]
-    assert len(receiver.bodies) == 1
-    assert list(read_alerts(tmp_path / "alerts.jsonl")) == [alert()]
-    assert not alerts.deliver(alert(), only=["a channel of yesterday"])
+    kinds = [name.split(" #")[0] for name in Alerts.from_settings(settings).names]
+    assert kinds == [
+        "log",
+        "file",
+        "webhook 127.0.0.1",
+        "pagerduty events.pagerduty.com",
+        "apprise json",
+    ]
+
+
+def test_without_a_channel_that_reaches_somebody_the_test_fails(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    result = CliRunner().invoke(alert_command.command, ["test"])
+    assert result.exit_code == 1
+    assert "no channel leaves this machine" in result.output
+    assert "alerts.webhook" in result.output
+    monkeypatch.setenv("PENSTOCK_ALERTS_WEBHOOK", f"http://{receiver.address}/hook")
+    assert CliRunner().invoke(alert_command.command, ["test"]).exit_code == 0
+    assert json.loads(receiver.bodies[0])["payload"]["class"] == "test"
+    receiver.status = 503
+    result = CliRunner().invoke(alert_command.command, ["test", "-o", "json"])
+    assert result.exit_code == 1
+    answers = json.loads(result.output)
+    assert answers["reaches_somebody"]
+    assert [c["delivered"] for c in answers["channels"]] == [True, True, False]
+    assert "HTTP 503" in answers["channels"][2]["error"]
 
 
 def test_what_people_read() -> None:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from penstock_platform.components.alerting import AlertCursor, deliver, new_evaluations
+from penstock_platform.components import landing
+from penstock_platform.components.alert_events import Position, new_evaluations
+from penstock_platform.components.alert_state import load_state, state_file
 from penstock_platform.domain.books import WindowState
 from penstock_platform.domain.topics import bronze_table
-from penstock_platform.resources.alerts import AlertError, Alerts, FileChannel, read_alerts
+from penstock_platform.resources.alerts import (
+    AlertError,
+    Alerts,
+    FileChannel,
+    WebhookChannel,
+    read_alerts,
+)
+from penstock_platform.resources.archive import ArchiveError
+from penstock_platform.resources.windows import WindowStore
 
 STORED = "stored_equals_landed"
 
@@ -165,6 +176,7 @@ class Broken:
     """A channel that is down until it is not."""
 
     name = "pager"
+    local = False
 
     def __init__(self, path: Path) -> None:
         self.down = True
@@ -187,54 +199,202 @@ def test_a_channel_that_is_down_gets_its_alerts_later_in_order(
     (alert,) = alarm.look()
     ready.land(window)
     (resolve,) = alarm.look()
-    assert len(AlertCursor.from_text(alarm.cursor).outbox) == 2
+    outbox = ready.twin.settings.alert_directory / "outbox"
+    assert len(list(outbox.rglob("*.json"))) == 1
     assert not list(read_alerts(tmp_path / "pager.jsonl"))
 
     pager.down = False
+    ready.pass_time(20)
     assert not alarm.look(), "the file has them already"
     assert list(read_alerts(tmp_path / "pager.jsonl")) == [alert, resolve]
-    assert not AlertCursor.from_text(alarm.cursor).outbox
-
-
-def test_a_later_alert_of_an_incident_waits_for_the_earlier(ready: Any, tmp_path: Path) -> None:
-    pager = Broken(tmp_path / "pager.jsonl")
-
-    def deliver_and_recover(alert: Any) -> None:
-        down, pager.down = pager.down, False
-        if down:
-            raise AlertError("pager: no answer")
-        pager.file.deliver(alert)
-
-    pager.deliver = deliver_and_recover  # type: ignore[method-assign]
-    ready.twin.alerts = Alerts([pager])
-    trigger, resolve = ({"event_action": a, "dedup_key": "k"} for a in ("trigger", "resolve"))
-    cursor = AlertCursor()
-    deliver(ready.twin, cursor, [trigger, resolve])
-    assert not list(read_alerts(tmp_path / "pager.jsonl")), "a resolve must not come first"
-    deliver(ready.twin, cursor, [])
-    assert list(read_alerts(tmp_path / "pager.jsonl")) == [trigger, resolve]
+    assert not list(outbox.rglob("*.json"))
 
 
 def test_an_evaluation_is_read_once_although_looks_overlap(ready: Any) -> None:
     """Seen twice, a check that failed and passed since would alert and resolve once more."""
     ready.landed(10)
     keys = [dg.AssetCheckKey(ready.plan.bronze_key, STORED)]
-    cursor = AlertCursor()
-    assert len(new_evaluations(ready.instance, keys, cursor)) == 1
-    cursor.rows = {}
-    assert not new_evaluations(ready.instance, keys, cursor)
-    assert not new_evaluations(ready.instance, keys, AlertCursor.from_text(cursor.to_text()))
+    position = Position()
+    assert len(new_evaluations(ready.instance, keys, position)) == 1
+    position.rows = {}
+    assert not new_evaluations(ready.instance, keys, position)
+    again = Position.from_document(json.loads(json.dumps(position.document())))
+    assert not new_evaluations(ready.instance, keys, again)
 
 
-def test_a_sensor_killed_before_its_cursor_was_kept_repeats_nothing_in_the_file(
+def test_a_sensor_killed_before_its_state_was_kept_repeats_nothing_in_the_file(
     ready: Any, alarm: Alarm
 ) -> None:
     window = ready.landed(20)
     alarm.look()
-    kept = alarm.cursor
+    file = state_file(ready.twin.settings.alert_directory)
+    kept = file.read_bytes()
     damage(ready, window, {5})
     ready.run("reverify")
     assert len(alarm.look()) == 1
-    alarm.cursor = kept
-    ready.twin.clock.advance(0)
+    file.write_bytes(kept)
     assert not alarm.look()
+
+
+def test_another_dagster_database_is_read_anew_and_the_incidents_stay(
+    ready: Any, alarm: Alarm
+) -> None:
+    window = ready.landed(20)
+    damage(ready, window, {5})
+    ready.run("reverify")
+    (alert,) = alarm.look()
+    first, alarm.cursor = alarm.cursor, None
+    assert not alarm.look(), "the incident is open already"
+    assert alarm.cursor != first
+    ready.land(window)
+    (resolve,) = alarm.look()
+    assert (resolve["event_action"], resolve["dedup_key"]) == ("resolve", alert["dedup_key"])
+
+
+def test_a_state_that_nobody_can_read_is_put_aside(ready: Any, alarm: Alarm) -> None:
+    directory = ready.twin.settings.alert_directory
+    directory.mkdir(parents=True)
+    state_file(directory).write_text('{"v": 1, "mark')
+    window = ready.landed(20)
+    damage(ready, window, {5})
+    ready.run("reverify")
+    assert len(alarm.look()) == 1
+    assert state_file(directory).with_suffix(".unreadable").is_file()
+
+
+def test_a_chain_that_stops_is_an_incident_until_it_goes_on(ready: Any, alarm: Alarm) -> None:
+    ready.landed(20)
+    assert not alarm.look()
+    ready.produce(7)
+    ready.pass_time(185)
+    assert not alarm.look(), "it may be frozen in a moment"
+    ready.pass_time(61)
+    (alert,) = alarm.look()
+    assert alert["dedup_key"] == "chain:local:health/shop.orders/not_frozen"
+    assert "7 records are in no window" in alert["payload"]["summary"]
+    assert alert["payload"]["severity"] == "critical"
+    ready.pass_time(31)
+    assert not alarm.look()
+    ready.tick("window_sensor")
+    ready.pass_time(31)
+    (resolve,) = alarm.look()
+    assert (resolve["event_action"], resolve["dedup_key"]) == ("resolve", alert["dedup_key"])
+
+
+def test_a_topic_that_was_deleted_is_one_incident(ready: Any, alarm: Alarm) -> None:
+    ready.landed(20)
+    alarm.look()
+    del ready.twin.kafka.memory.topics[ready.topic]
+    ready.pass_time(31)
+    (alert,) = alarm.look()
+    assert alert["payload"]["class"] == "topic_deleted"
+    assert "20 offsets" in alert["payload"]["summary"]
+    ready.pass_time(600)
+    assert not alarm.look()
+
+
+def fail_with(ready: Any, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Reading the archive ends in this error."""
+
+    def refuse(*_: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(ready.twin.archive, "get", refuse)
+    monkeypatch.setattr(ready.twin.archive, "ping", refuse)
+    ready.twin.windows = WindowStore(ready.twin.archive)
+
+
+def test_an_outage_of_the_store_is_one_incident_and_ends_with_it(
+    ready: Any, alarm: Alarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen before: `reverify`, `settle` and each landing alerted by itself, each minute."""
+    window = ready.landed(20)
+    alarm.look()
+    with monkeypatch.context() as patch:
+        fail_with(
+            ready,
+            patch,
+            ArchiveError("cannot get s3://penstock/x: Could not connect to the endpoint URL"),
+        )
+        assert not ready.run("reverify").success
+        assert not ready.run("settle").success
+        assert not ready.land(window).success
+        (alert,) = alarm.look()
+        assert alert["dedup_key"] == "outage:local:store"
+        assert alert["payload"]["custom_details"]["stops"] == [
+            "re-verification",
+            f"the landing of shop.orders {window.window}",
+            "the results of empty windows",
+        ]
+        for _ in range(3):
+            ready.run("reverify")
+            ready.run("settle")
+            ready.pass_time(61)
+            assert not alarm.look()
+    ready.twin.windows = WindowStore(ready.twin.archive)
+    assert ready.run("reverify").success
+    assert ready.run("settle").success
+    ready.pass_time(31)
+    assert not alarm.look(), "the landing has not succeeded yet"
+    assert ready.land(window).success
+    (resolve,) = alarm.look()
+    assert (resolve["event_action"], resolve["dedup_key"]) == ("resolve", alert["dedup_key"])
+
+
+def test_evaluations_are_read_when_the_store_is_back(
+    ready: Any, alarm: Alarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = ready.landed(20)
+    alarm.look()
+    damage(ready, window, {5})
+    ready.run("reverify")
+    with monkeypatch.context() as patch:
+        fail_with(ready, patch, ArchiveError("cannot get: connection refused"))
+        assert not alarm.look()
+    ready.twin.windows = WindowStore(ready.twin.archive)
+    ready.pass_time(31)
+    (alert,) = alarm.look()
+    assert alert["payload"]["custom_details"]["missing"] == [[0, 5, 6]]
+
+
+def test_an_incident_is_not_resolved_by_leaving_the_scope(ready: Any, alarm: Alarm) -> None:
+    hurt = ready.landed(20)
+    damage(ready, hurt, {5})
+    ready.run("reverify")
+    assert len(alarm.look()) == 1
+    for _ in range(3):
+        ready.landed(5)
+    for _ in range(3):
+        assert ready.run("reverify").success
+        ready.pass_time(1)
+    assert not [a for a in alarm.look() if a["event_action"] == "resolve"]
+    assert load_state(ready.twin.settings.alert_directory).incidents.open
+
+
+def test_a_run_that_succeeds_without_judging_its_window_resolves_nothing(
+    ready: Any, alarm: Alarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = ready.frozen(20)
+    with monkeypatch.context() as patch:
+        patch.setattr(landing, "land_window", lambda *_a, **_k: 1 / 0)
+        assert not ready.land(window).success
+    (alert,) = alarm.look()
+    assert "division by zero" in alert["payload"]["summary"]
+    only = [dg.AssetKey(["books", ready.topic])]
+    assert ready.land(window, asset_selection=only).success
+    assert not [a for a in alarm.look() if a["dedup_key"] == alert["dedup_key"]]
+    assert ready.land(window).success
+    (resolve,) = [a for a in alarm.look() if a["dedup_key"] == alert["dedup_key"]]
+    assert resolve["event_action"] == "resolve"
+
+
+def test_neither_cursor_nor_state_holds_an_address(ready: Any, alarm: Alarm) -> None:
+    ready.twin.alerts = Alerts([WebhookChannel("http://127.0.0.1:9/services/T0KEN4711")])
+    window = ready.landed(20)
+    damage(ready, window, {5})
+    ready.run("reverify")
+    alarm.look()
+    assert len(alarm.cursor or "") == 32
+    files = [p for p in ready.twin.settings.alert_directory.rglob("*") if p.is_file()]
+    assert any(p.suffix == ".json" and p.parent.name.startswith("webhook") for p in files)
+    assert not [p for p in files if b"T0KEN4711" in p.read_bytes() or "T0KEN" in str(p)]

@@ -16,9 +16,11 @@ from penstock_platform.cli import audit as audit_command
 from penstock_platform.cli import topic as topic_command
 from penstock_platform.cli import window as window_command
 from penstock_platform.components import landing
+from penstock_platform.domain.chain_health import PlatformFacts
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.resources import dagster_api
 from penstock_platform.resources.dagster_api import CheckOutcome, DagsterApiError, RunOutcome
+from penstock_platform.resources.kafka import UnknownTopicError
 
 Run = Callable[..., Result]
 
@@ -123,6 +125,52 @@ def test_the_audit_ends_with_3_when_the_books_do_not_balance(ready: Any, run: Ru
     assert (document["balanced"], document["windows"][0]["state"]) == (False, "MISSING")
     one = run(audit_command, "shop.orders", "--window", window.window)
     assert (one.exit_code, "5 missing" in one.output) == (3, True)
+
+
+def test_the_audit_ends_with_3_when_the_chain_stops(ready: Any, run: Run) -> None:
+    """Seen before: nothing was frozen for minutes, and the audit said balanced."""
+    ready.landed(20)
+    ready.produce(7)
+    ready.pass_time(185)
+    result = run(audit_command, "shop.orders")
+    assert result.exit_code == 3
+    assert "balanced as far as its windows go, but the chain stops" in result.output
+    assert "no window is frozen since" in result.output
+    result = run(audit_command, "shop.orders", "-o", "json")
+    assert result.exit_code == 3
+    document = json.loads(result.output)
+    assert not document["balanced"]
+    assert [(p["kind"], p["topic"]) for p in document["problems"]] == [
+        ("not_frozen", "shop.orders")
+    ]
+
+
+def test_the_audit_ends_with_3_for_a_topic_that_is_gone(ready: Any, run: Run) -> None:
+    ready.landed(20)
+    del ready.twin.kafka.memory.topics[ready.topic]
+    result = run(audit_command, "shop.orders")
+    assert result.exit_code == 3
+    assert "was deleted from the cluster" in result.output
+    with pytest.raises(UnknownTopicError):
+        run(audit_command, "never.was")
+
+
+def test_the_audit_ends_with_3_when_the_store_or_dagster_is_away(
+    ready: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready.landed(20)
+    assert run(audit_command, "shop.orders").exit_code == 0
+    silent = PlatformFacts(dagster="connection refused")
+    monkeypatch.setattr(audit_command, "managed", lambda _settings: True)
+    monkeypatch.setattr(audit_command, "dagster_facts", lambda _settings: silent)
+    result = run(audit_command, "shop.orders")
+    assert result.exit_code == 3
+    assert "Dagster does not answer" in result.output
+    broken = PlatformFacts(dagster="", definitions="orders/defs.yaml:5: spec.partitons")
+    monkeypatch.setattr(audit_command, "dagster_facts", lambda _settings: broken)
+    result = run(audit_command, "shop.orders")
+    assert result.exit_code == 3
+    assert "defs.yaml:5" in result.output
 
 
 @pytest.mark.parametrize(("accepts", "code"), [(True, 0), (False, 3)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,14 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_platform.domain.books import Equation, EquationResult, Finding, WindowState
-from penstock_platform.domain.incidents import (
+from penstock_platform.domain.incident_states import (
+    OUTAGE_QUIET,
+    SAID_RANGES_MAX,
     Incident,
     Incidents,
     Observation,
     advance,
+    answered,
     failure,
-    observe,
+    outage,
 )
+from penstock_platform.domain.incidents import observe
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.testing.clock import EPOCH
 from penstock_platform.testing.windows import make_window
@@ -36,7 +41,7 @@ def seen(state=S.BALANCED, *findings, equation=LANDED, window=FIRST, **options):
 
 def run(incidents, *observations, at=EPOCH):
     incidents, alerts = advance(incidents, observations, at)
-    incidents = Incidents.from_text(incidents.to_text())
+    incidents = Incidents.from_document(json.loads(json.dumps(incidents.document())))
     return incidents, alerts
 
 
@@ -123,6 +128,111 @@ def test_growth_is_told_and_shrinking_is_not():
     assert run(incidents, seen(S.MISSING, LOST))[1] == []
 
 
+def lost(*ranges, records=0, source="a", at=""):
+    """An observation of lost offsets of partition 0, [start, end) each, or of so many records."""
+    incident = Incident("k", "s", "error", "s", "c", "audit", "k")
+    missing = [[0, start, end] for start, end in ranges]
+    size = records or sum(end - start for start, end in ranges)
+    return Observation(source, replace(incident, records=size, details={"missing": missing}), at=at)
+
+
+def test_what_shrinks_and_grows_again_is_told_beyond_what_was_said():
+    incidents, alerts = run(Incidents(), lost((0, 10)))
+    assert len(alerts) == 1
+    incidents, alerts = run(incidents, lost((0, 3)))
+    assert alerts == [], "shrinking says nothing"
+    incidents, alerts = run(incidents, lost((0, 8)))
+    assert alerts == [], "these offsets were named before"
+    incidents, alerts = run(incidents, lost((0, 3), (20, 22)))
+    assert len(alerts) == 1, "fewer than were said, and elsewhere"
+    incidents, alerts = run(incidents, lost((0, 10), (20, 22)))
+    assert len(alerts) == 1, "more than any alert said at once"
+    incidents, alerts = run(incidents, lost((0, 12)), lost((20, 22)), lost((10, 12)))
+    assert len(alerts) == 1, "two offsets more"
+    assert alerts[0]["payload"]["custom_details"]["missing"] == [[0, 0, 12]]
+    incidents, alerts = run(incidents, lost(records=12), lost(records=13), lost(records=2))
+    assert len(alerts) == 1, "records without offsets count as records"
+    incidents, _ = run(incidents, lost((0, 1)))
+    _, [resolved] = run(incidents, Observation("a"))
+    assert resolved["event_action"] == "resolve"
+
+
+def test_the_offsets_that_were_said_are_bounded():
+    scattered = [(2 * n, 2 * n + 1) for n in range(SAID_RANGES_MAX)]
+    incidents, _ = run(Incidents(), lost(*scattered))
+    assert run(incidents, lost((5000, 5001)))[1] == [], "too many to tell: only their number counts"
+    assert len(run(incidents, lost(*scattered, (5000, 5001)))[1]) == 1
+
+
+def test_a_resolve_needs_a_judgement_made_after_the_damage_was_seen():
+    early, seen_at, late = (f"2026-11-20T00:0{n}:00.5Z" for n in (1, 2, 3))
+    incidents, _ = run(Incidents(), lost((0, 3), at=seen_at))
+    incidents, alerts = run(incidents, Observation("a", at=early))
+    assert alerts == [], "that judgement is older than the damage"
+    incidents, alerts = run(incidents, lost((0, 3), at=early), Observation("a", at=early))
+    assert alerts == [], "an old sighting does not make the newest one older"
+    assert len(run(incidents, Observation("a", at=seen_at))[1]) == 1
+    assert len(run(incidents, Observation("a", at="2026-11-20T00:02:01Z"))[1]) == 1
+    assert run(incidents, Observation("a", at="2026-11-20T00:02:00Z"))[1] == []
+    assert run(incidents, Observation("b", at=late))[1] == [], "another source"
+    again, _ = run(incidents, lost((0, 3), at=late))
+    assert run(again, Observation("a", at=seen_at))[1] == []
+
+
+def down(source, stops, service="store", **options):
+    return outage("prod", service, source, stops=stops, **options)
+
+
+def test_what_an_outage_stops_is_one_incident_with_the_list():
+    incidents, alerts = run(
+        Incidents(),
+        down("run/reverify", "re-verification", error="connection refused"),
+        down("run/settle", "settling"),
+        down("run/land/7", "landing of flights"),
+    )
+    first = alerts[0]
+    assert {a["dedup_key"] for a in alerts} == {"outage:prod:store"}
+    assert first["payload"]["summary"] == "the object store does not answer: connection refused"
+    assert first["payload"]["severity"] == "critical"
+    assert first["payload"]["custom_details"]["stops"] == [
+        "landing of flights",
+        "re-verification",
+        "settling",
+    ]
+    assert run(incidents, down("run/reverify", "re-verification"))[1] == []
+    said = len(alerts)
+    for number in range(8, 40):
+        incidents, alerts = run(incidents, down(f"run/land/{number}", f"landing {number}"))
+        said += len(alerts)
+    assert said <= 6, "the list is said again when it has doubled"
+    assert len(run(incidents, down("x", "y", "spark"))[1]) == 1, "another service, another incident"
+
+
+def test_an_outage_ends_with_its_last_source_or_with_the_services_answer():
+    incidents, _ = run(Incidents(), down("a", "A"), down("b", "B"))
+    incidents, alerts = run(incidents, Observation("a"))
+    assert alerts == []
+    assert run(incidents, Observation("b"))[1][0]["event_action"] == "resolve"
+
+    soon, later = EPOCH + OUTAGE_QUIET - timedelta(seconds=1), EPOCH + OUTAGE_QUIET
+    assert answered(incidents, "store", soon) == []
+    assert answered(incidents, "broker", later) == []
+    proof = answered(incidents, "store", later)
+    assert [o.source for o in proof] == ["b"]
+    assert run(incidents, *proof, at=later)[1][0]["event_action"] == "resolve"
+    other, _ = run(
+        Incidents(), failure("prod", "b", component="store", summary="x", class_="store")
+    )
+    assert answered(other, "store", later) == [], "an answer proves nothing of other incidents"
+
+
+def test_the_list_of_what_is_stopped_has_a_bound():
+    incidents, _ = run(Incidents(), *[down(f"s{n}", f"stop {n:03}") for n in range(150)])
+    (opened,) = incidents.open.values()
+    assert len(opened.incident.stops) == 100
+    assert len(opened.sources) == 150
+
+
 def test_what_is_pending_changes_nothing():
     pending = seen(S.PENDING, Finding("pending", (OffsetRange(3, 118000, 119000),)))
     assert run(Incidents(), pending) == (Incidents(), [])
@@ -190,10 +300,12 @@ def test_long_lists_are_cut_and_say_so():
     assert "and 297 more ranges" in alert["payload"]["summary"]
 
 
-def test_the_cursor_is_read_back_and_other_versions_are_refused():
-    assert Incidents.from_text(None) == Incidents.from_text("") == Incidents()
+def test_the_state_is_read_back_and_other_versions_are_refused():
+    assert Incidents.from_document(None) == Incidents.from_document({}) == Incidents()
     with pytest.raises(ValueError, match="version 9"):
-        Incidents.from_text('{"v": 9}')
+        Incidents.from_document({"v": 9})
+    with pytest.raises(ValueError, match="not incidents"):
+        Incidents.from_document({"v": 2, "open": {"k": {}}})
 
 
 sources = st.sampled_from(["a", "b", "c"])

@@ -101,17 +101,17 @@ def test_a_value_that_supervisord_cannot_quote_is_refused(settings: Settings) ->
 @pytest.mark.parametrize(
     ("given", "started"),
     [
-        ({}, ["broker", "s3", "spark", "code", "workers", "webserver", "daemon"]),
+        ({}, ["broker", "s3", "spark", "code", "workers", "webserver", "daemon", "watcher"]),
         (
             {"kafka": KafkaSettings(bootstrap_servers="kafka:9092")},
-            ["s3", "spark", "code", "workers", "webserver", "daemon"],
+            ["s3", "spark", "code", "workers", "webserver", "daemon", "watcher"],
         ),
         (
             {
                 "s3": S3Settings(endpoint="https://s3.example"),
                 "spark": SparkSettings(remote="sc://s"),
             },
-            ["broker", "code", "workers", "webserver", "daemon"],
+            ["broker", "code", "workers", "webserver", "daemon", "watcher"],
         ),
     ],
 )

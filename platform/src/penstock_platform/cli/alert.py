@@ -6,7 +6,7 @@ import click
 
 from penstock_platform.cli.console import console, output_option, print_json, settings, table
 from penstock_platform.domain.clock import to_iso
-from penstock_platform.resources.alerts import Alerts, headline, read_alerts
+from penstock_platform.resources.alerts import Alert, Alerts, headline, read_alerts
 from penstock_platform.resources.clock import SystemClock
 
 
@@ -42,18 +42,46 @@ def list_alerts(only_open: bool, output: str) -> None:
 
 
 @command.command()
+@output_option
 @click.pass_context
-def test(ctx: click.Context) -> None:
-    """Send a harmless alert through every configured channel, and say which took it."""
+def test(ctx: click.Context, output: str) -> None:
+    """Send a harmless alert through every configured channel, and say which took it.
+
+    Exit code 1 when one did not, and when there is none that leaves this machine: a local file
+    reaches nobody.
+    """
     here = settings()
     alerts = Alerts.from_settings(here)
-    document = {
+    failures = alerts.try_all(harmless(here.cluster))
+    if output == "json":
+        channels = [
+            {"channel": name, "delivered": name not in failures, "error": failures.get(name, "")}
+            for name in alerts.names
+        ]
+        print_json({"channels": channels, "reaches_somebody": bool(alerts.remote)})
+    else:
+        for name in alerts.names:
+            said = f"[red]✗[/] {failures[name]}" if name in failures else "[green]✓[/]"
+            console().print(f"  {name}: {said}")
+    if not alerts.remote:
+        click.echo(
+            "Error: no channel leaves this machine, so nobody would be alerted; set alerts.urls, "
+            "alerts.webhook or alerts.pagerduty_routing_key in penstock.toml "
+            "(PENSTOCK_ALERTS_URLS, …)",
+            err=True,
+        )
+    ctx.exit(1 if failures or not alerts.remote else 0)
+
+
+def harmless(cluster: str) -> Alert:
+    """An alert that opens nothing: the resolve of an incident that never was."""
+    return {
         "event_action": "resolve",
-        "dedup_key": f"test:{here.cluster}",
+        "dedup_key": f"test:{cluster}",
         "payload": {
-            "summary": f"test of Penstock's alerts from cluster {here.cluster}; nothing is wrong",
+            "summary": f"test of Penstock's alerts from cluster {cluster}; nothing is wrong",
             "severity": "info",
-            "source": here.cluster,
+            "source": cluster,
             "component": "alerts",
             "group": "test",
             "class": "test",
@@ -62,8 +90,3 @@ def test(ctx: click.Context) -> None:
         },
         "links": [],
     }
-    failures = alerts.deliver(document)
-    for name in alerts.names:
-        said = f"[red]✗ {failures[name]}[/]" if name in failures else "[green]✓[/]"
-        console().print(f"  {name}: {said}")
-    ctx.exit(1 if failures else 0)

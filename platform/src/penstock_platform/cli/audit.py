@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
+from rich.markup import escape
 
-from penstock_platform.cli.console import console, output_option, print_json, settings
+from penstock_platform.cli.console import (
+    NotBalancedError,
+    console,
+    output_option,
+    print_json,
+    settings,
+)
 from penstock_platform.cli.project import Connections
 from penstock_platform.cli.topic import declarations
 from penstock_platform.cli.window import details, find, print_details, print_windows, summary
 from penstock_platform.domain.books import WindowState
-from penstock_platform.domain.topics import AUDIT_TOPIC
+from penstock_platform.domain.chain_health import (
+    CAUSES,
+    Kind,
+    Problem,
+    judge_chain,
+    judge_platform,
+)
+from penstock_platform.domain.topics import AUDIT_TOPIC, TopicSpec
+from penstock_platform.resources.health import HealthReader
+from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.services.dagster_state import dagster_facts, managed
 
 NOT_BALANCED = 3
 FINE = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRED})
@@ -26,10 +44,18 @@ FINE = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRE
 def command(ctx: click.Context, topic: str, window: str | None, last: int, output: str) -> None:
     """Say of every window of TOPIC whether its books balance. Exit code 3 when one does not.
 
-    A window whose evidence is still due, or that is not landed yet, does not balance yet.
+    A window whose evidence is still due, or that is not landed yet, does not balance yet. Exit
+    code 3 also when the chain of windows itself stops: none is frozen though one is due, the topic
+    was deleted or recreated, a service does not answer.
     """
     penstock = Connections(settings())
-    ref = penstock.kafka.ref(topic)
+    problems = stopped(penstock, topic) if window is None else ()
+    try:
+        ref = penstock.kafka.ref(topic)
+    except ClusterError as error:
+        if not problems:
+            raise
+        raise NotBalancedError("; ".join(p.summary for p in problems)) from error
     if window is not None:
         document = details(penstock, find(penstock, ref, window))
         if output == "json":
@@ -40,13 +66,52 @@ def command(ctx: click.Context, topic: str, window: str | None, last: int, outpu
     windows = penstock.windows.recent(ref, last) if last else list(penstock.windows.all(ref))
     rows = [summary(penstock, w) for w in windows]
     wrong = unbalanced(penstock, topic, rows)
+    balanced = not wrong and not problems
     if output == "json":
-        print_json({"topic": topic, "balanced": not wrong, "windows": rows})
+        document = {"topic": topic, "balanced": balanced, "windows": rows}
+        print_json({**document, "problems": [described_problem(p) for p in problems]})
     else:
         print_windows(rows)
         said = "balanced" if not wrong else f"{len(wrong)} of {len(rows)} windows not balanced"
-        console().print(f"{topic}: {said}")
-    ctx.exit(NOT_BALANCED if wrong else 0)
+        stops = " as far as its windows go, but the chain stops" if problems and not wrong else ""
+        console().print(f"{topic}: {said}{stops}")
+        print_problems(problems)
+    ctx.exit(0 if balanced else NOT_BALANCED)
+
+
+def stopped(penstock: Connections, topic: str) -> Sequence[Problem]:
+    """What stops the topic's chain, or all chains. Asks broker, object store and Dagster."""
+    reader = HealthReader(penstock)
+    found = list(judge_platform(reader.services()).problems)
+    spec: TopicSpec | None = None
+    if managed(penstock.settings):
+        facts = dagster_facts(penstock.settings)
+        found += judge_platform(facts).problems
+    if not any(problem.kind is Kind.DAGSTER_UNANSWERED for problem in found):
+        spec = (declarations(penstock) or {}).get(topic)
+    if not any(problem.kind in CAUSES for problem in found):
+        chain = judge_chain(reader.chain(topic, spec), penstock.clock.now())
+        # A name that the cluster does not know and that nothing declares is a mistake of typing.
+        known = spec is not None
+        found += [p for p in chain.problems if known or p.kind is not Kind.TOPIC_ABSENT]
+    return found
+
+
+def described_problem(problem: Problem) -> dict[str, Any]:
+    """A problem for programs."""
+    return {
+        "kind": str(problem.kind),
+        "topic": problem.topic or None,
+        "severity": problem.severity,
+        "summary": problem.summary,
+        "command": problem.command or None,
+    }
+
+
+def print_problems(problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        command = f" ({problem.command})" if problem.command else ""
+        console().print(f"  [red]✗[/] {escape(problem.summary + command)}")
 
 
 def unbalanced(

@@ -33,6 +33,8 @@ RETENTION_ALLOWANCE_MIN = timedelta(hours=2)
 RETENTION_ALLOWANCE_SHARE = 0.1
 # Daemons report every 30 s; Dagster itself calls one healthy for half an hour after its last word.
 HEARTBEAT_SECONDS_MAX = 120.0
+# The alert sensor looks every ten seconds; one tick of Dagster's may take a minute.
+LOOKED_SECONDS_MAX = 180.0
 DISK_FREE_SHARE_MIN = 0.1
 DISK_FREE_BYTES_MIN = 10_000_000_000
 DUE_COUNTED_MAX = 1000
@@ -59,6 +61,9 @@ class Kind(StrEnum):
     DAEMON_STALE = "daemon_stale"
     DEFINITIONS_BROKEN = "definitions_broken"
     DISK_AT_RISK = "disk_at_risk"
+    SERVICE_DOWN = "service_down"
+    ALERTS_STALE = "alerts_stale"
+    ALERTS_UNDELIVERED = "alerts_undelivered"
 
 
 OF_A_TOPIC = (
@@ -166,7 +171,9 @@ class ChainFacts:
 class PlatformFacts:
     """What was seen of what carries all topics. None: not asked. Texts are empty where all is well.
 
-    ``heartbeats``: seconds since each daemon's last word, None for one that never said any.
+    ``heartbeats``: seconds since each daemon's last report, None for one that never did.
+    ``looked``: seconds since the alert sensor last looked. ``undelivered``: {channel: its error}
+    of those that have owed alerts for long. ``down``: {service: what the supervisor says}.
     """
 
     broker: str | None = None
@@ -175,6 +182,9 @@ class PlatformFacts:
     definitions: str | None = None
     heartbeats: Mapping[str, float | None] | None = None
     disks: Mapping[str, Disk] | None = None
+    looked: float | None = None
+    undelivered: Mapping[str, str] | None = None
+    down: Mapping[str, str] | None = None
 
 
 def source_of(kind: Kind, topic: str = "") -> str:
@@ -230,7 +240,39 @@ def judge_platform(facts: PlatformFacts) -> Health:
     if facts.disks is not None:
         judged.add(Kind.DISK_AT_RISK)
         problems += _disks(facts.disks)
-    return Health(tuple(problems), frozenset(judged))
+    found, asked = _watched(facts)
+    return Health((*problems, *found), frozenset(judged | asked))
+
+
+def _watched(facts: PlatformFacts) -> tuple[list[Problem], set[Kind]]:
+    """What only the watcher asks: whether anybody watches, and whether alerts arrive."""
+    problems: list[Problem] = []
+    judged: set[Kind] = set()
+    if facts.looked is not None:
+        judged.add(Kind.ALERTS_STALE)
+        if facts.looked > LOOKED_SECONDS_MAX:
+            text = f"alert_sensor has not looked for {facts.looked:.0f} s: no chain is watched"
+            problems.append(Problem(Kind.ALERTS_STALE, text, command="penstock status"))
+    if facts.undelivered is not None:
+        judged.add(Kind.ALERTS_UNDELIVERED)
+        if facts.undelivered:
+            said = "; ".join(error or name for name, error in sorted(facts.undelivered.items()))
+            text = f"alerts are not delivered: {said}"
+            problems.append(Problem(Kind.ALERTS_UNDELIVERED, text, command="penstock alert test"))
+    if facts.down is not None:
+        judged.add(Kind.SERVICE_DOWN)
+        if facts.down:
+            said = "; ".join(f"{name}: {state}" for name, state in sorted(facts.down.items()))
+            problems.append(
+                Problem(
+                    Kind.SERVICE_DOWN,
+                    f"services do not run: {said}",
+                    command="penstock status",
+                    details={"services": sorted(facts.down)},
+                    patience=PATIENCE,
+                )
+            )
+    return problems, judged
 
 
 _COMMANDS = {
@@ -292,7 +334,7 @@ def _safe(facts: ChainFacts) -> str:
     if facts.newest is None:
         return "none of its records was in a window"
     return (
-        f"its windows until {facts.newest.window} hold {sum(_ends(facts.newest)):,} offsets, and "
+        f"its windows until {facts.newest.name} hold {sum(_ends(facts.newest)):,} offsets, and "
         "those that were landed are safe in the lake; all others are lost with it"
     )
 
@@ -365,11 +407,11 @@ def _landing(facts: ChainFacts, now: datetime) -> Problem | None:
         why = f": {first.error}" if first.error else ""
         return Problem(
             Kind.LANDING_ABANDONED,
-            f"{facts.topic}: window {first.window.window}{more} is not landed and not tried again "
+            f"{facts.topic}: window {first.window.name}{more} is not landed and not tried again "
             f"after {first.attempts} attempts{why}",
             facts.topic,
-            command=f"penstock window rerun {facts.topic} {first.window.window}",
-            details={"windows": [w.window.window for w in abandoned[:100]]},
+            command=f"penstock window rerun {facts.topic} {first.window.name}",
+            details={"windows": [w.window.name for w in abandoned[:100]]},
         )
     late = [w for w in facts.waiting if now - from_iso(w.window.frozen_at) > _patience(w.window)]
     if not late:
@@ -378,11 +420,11 @@ def _landing(facts: ChainFacts, now: datetime) -> Problem | None:
     more = f" and {len(late) - 1} more" if len(late) > 1 else ""
     return Problem(
         Kind.LANDING_LATE,
-        f"{facts.topic}: window {late[0].window.window}{more} was frozen {age} ago and its landing "
+        f"{facts.topic}: window {late[0].window.name}{more} was frozen {age} ago and its landing "
         "has no result",
         facts.topic,
         severity="error",
-        details={"windows": [w.window.window for w in late[:100]]},
+        details={"windows": [w.window.name for w in late[:100]]},
     )
 
 
@@ -407,12 +449,12 @@ def _retention(facts: ChainFacts, now: datetime) -> Problem | None:
     closed = format_duration(timedelta(minutes=int(age.total_seconds() // 60)))
     return Problem(
         Kind.RETENTION_HELD,
-        f"{facts.topic}: window {oldest.window} is in the log still, closed {closed} ago and to be "
+        f"{facts.topic}: window {oldest.name} is in the log still, closed {closed} ago and to be "
         f"kept for {format_duration(keep)}; the sweep holds it or does not run",
         facts.topic,
         severity="error",
-        command=f"penstock window show {facts.topic} {oldest.window}",
-        details={"window": oldest.window},
+        command=f"penstock window show {facts.topic} {oldest.name}",
+        details={"window": oldest.name},
     )
 
 
@@ -445,7 +487,7 @@ def _daemons(heartbeats: Mapping[str, float | None]) -> list[Problem]:
     return [
         Problem(
             Kind.DAEMON_STALE,
-            f"Dagster's daemon gives no sign of life: last heard of {names}; nothing is launched",
+            f"Dagster's daemon has stopped reporting: {names}; nothing is launched",
             command="penstock status",
             details={"daemons": sorted(stale)},
             patience=PATIENCE,

@@ -22,6 +22,8 @@ from penstock_platform.settings import Settings
 
 CONNECT_TIMEOUT_SECONDS = 5
 READ_TIMEOUT_SECONDS = 20
+ATTEMPTS_MAX = 5
+PING_SECONDS = 4
 CONFLICT_ATTEMPTS_MAX = 8
 
 
@@ -44,6 +46,9 @@ class Archive(Protocol):
     def first_after(self, prefix: str, after: str) -> str | None:
         """The first key that starts with ``prefix`` and sorts behind ``after``; None for none."""
 
+    def ping(self) -> None:
+        """Raises ArchiveError, within seconds, when the store does not answer."""
+
 
 class S3Archive:
     """The archive on S3 or anything that speaks it. Connects on first use."""
@@ -53,6 +58,7 @@ class S3Archive:
         self._bucket = settings.s3.bucket
         self._prefix = settings.s3.prefix.strip("/")
         self._connected: Any = None
+        self._pinging: Any = None
 
     @property
     def uri(self) -> str:
@@ -136,6 +142,15 @@ class S3Archive:
         except BotoCoreError as error:
             raise self._error("find bucket for", "", error) from error
 
+    def ping(self) -> None:
+        """See ``Archive.ping``: one call for the bucket, with a short limit and no repetition."""
+        if self._pinging is None:
+            self._pinging = s3_client(self._settings, seconds=PING_SECONDS, attempts=1)
+        try:
+            self._pinging.head_bucket(Bucket=self._bucket)
+        except (ClientError, BotoCoreError) as error:
+            raise self._error("ask for the bucket of", "", error) from error
+
     def probe(self) -> None:
         """Prove that this store refuses a second create. Raises ArchiveError when it does not."""
         probe(self, self.uri)
@@ -167,8 +182,13 @@ def probe(archive: Archive, name: str) -> None:
         )
 
 
-def s3_client(settings: Settings) -> Any:
-    """A boto3 client for the configured store: safe across threads, not across forks."""
+def s3_client(
+    settings: Settings, seconds: float = READ_TIMEOUT_SECONDS, attempts: int = ATTEMPTS_MAX
+) -> Any:
+    """A boto3 client for the configured store: safe across threads, not across forks.
+
+    ``seconds``: how long one attempt waits for an answer.
+    """
     return boto3.client(
         "s3",
         endpoint_url=settings.s3_endpoint,
@@ -176,9 +196,9 @@ def s3_client(settings: Settings) -> Any:
         aws_access_key_id=settings.s3.access_key or None,
         aws_secret_access_key=settings.s3.secret_key or None,
         config=Config(
-            connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            read_timeout=READ_TIMEOUT_SECONDS,
-            retries={"mode": "standard", "max_attempts": 4},
+            connect_timeout=min(CONNECT_TIMEOUT_SECONDS, seconds),
+            read_timeout=seconds,
+            retries={"mode": "standard", "total_max_attempts": attempts},
             s3={"addressing_style": "path"},
         ),
     )

@@ -225,6 +225,11 @@ class WindowStore:
             raise ChainError(f"{key} was written and cannot be read back")
         return from_iso(json.loads(data)["start"])
 
+    def known_start(self, cluster: str, topic: str) -> datetime | None:
+        """When the first window of a topic opens, or None before that was decided."""
+        data = self._get(keys.start_key(cluster, topic))
+        return from_iso(json.loads(data)["start"]) if data is not None else None
+
     # --- receipts, books, acceptances ---------------------------------------------------------
 
     def add_receipt(self, receipt: Receipt) -> Receipt:

@@ -168,6 +168,13 @@ def _dagster(settings: Settings) -> list[Service]:
             memory_mb=300,
             ready_seconds=120,
         ),
+        Service(
+            name="watcher",
+            title="Watcher",
+            endpoint="",
+            priority=70,  # ends first: what ends after it is no incident
+            memory_mb=60,
+        ),
     ]
 
 
@@ -204,6 +211,7 @@ def _command(name: str, settings: Settings, tools: Tools | None) -> tuple[str, .
         "workers": _workers,
         "webserver": _webserver,
         "daemon": _daemon,
+        "watcher": _watcher,
     }
     return plain[name](settings)
 
@@ -291,6 +299,10 @@ def _daemon(settings: Settings) -> tuple[str, ...]:
         *(sys.executable, "-m", "dagster._daemon", "run"),
         *("-w", str(layout.workspace_yaml(settings))),
     )
+
+
+def _watcher(_settings: Settings) -> tuple[str, ...]:
+    return (sys.executable, "-m", "penstock_platform.services.watcher")
 
 
 def _environment(settings: Settings, name: str, env: Mapping[str, str]) -> dict[str, str]:

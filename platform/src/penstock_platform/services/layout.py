@@ -9,6 +9,7 @@
     <home>/lake/       the embedded catalog                                       (data)
     <home>/spark/      scratch                                                    (re-creatable)
     <home>/dagster/    runs, events, schedules; dagster.yaml and workspace.yaml   (data)
+    <home>/alerts/     open incidents, undelivered alerts                         (data)
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ OWN_DIRECTORIES = {
     "lake": "the catalog of the tables",
     "spark": "scratch",
     "dagster": "runs, events and schedules of Dagster",
+    "alerts": "open incidents and alerts that are not delivered yet",
 }
 # sockaddr_un holds 108 bytes on Linux, 104 on macOS.
 SOCKET_PATH_MAX = 100
@@ -71,6 +73,10 @@ def dagster_yaml(settings: Settings) -> Path:
 
 def workspace_yaml(settings: Settings) -> Path:
     return settings.dagster_home / "workspace.yaml"
+
+
+def watcher_directory(settings: Settings) -> Path:
+    return settings.alert_directory / "watcher"
 
 
 def log_file(settings: Settings, service: str) -> Path:

@@ -15,12 +15,15 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from penstock_platform.domain.chain_health import HEARTBEAT_SECONDS_MAX
+from penstock_platform.resources.clock import SystemClock
 from penstock_platform.services import layout
 from penstock_platform.services.catalogue import LOCATION_NAME
 from penstock_platform.services.workers import ask
 from penstock_platform.settings import Settings
 
 CALL_SECONDS = 5.0
+WATCHER_SECONDS_MAX = 90.0
 # The first query of a Connect server loads classes for some seconds.
 SPARK_SECONDS = 60.0
 PROBE_SESSION = str(uuid.uuid4())  # one a process: see probe_spark
@@ -94,7 +97,7 @@ def probe_s3(settings: Settings) -> str:
     port = address.port or (443 if address.scheme == "https" else 80)
     _connect(f"{address.hostname}:{port}")
     try:
-        s3_client(settings).head_bucket(Bucket=settings.s3.bucket)
+        s3_client(settings, seconds=CALL_SECONDS, attempts=1).head_bucket(Bucket=settings.s3.bucket)
     except ClientError as error:
         status = error.response["ResponseMetadata"].get("HTTPStatusCode")
         if status == 404:
@@ -179,20 +182,36 @@ def probe_webserver(settings: Settings) -> str:
     loaded = mine[0]["locationOrLoadError"]
     if loaded["__typename"] != "RepositoryLocation":
         raise Broken(
-            f"The definitions in {settings.dagster.module} do not load: {_first_cause(loaded)}; "
+            f"The definitions in {settings.dagster.module} do not load: {first_cause(loaded)}; "
             "mend them and run: penstock up"
         )
     return f"Dagster {answer['version']}"
 
 
 def probe_daemon(settings: Settings) -> str:
-    """Every daemon that launches work has reported a heartbeat."""
+    """Every daemon that launches work has reported lately: Dagster itself calls one healthy for
+    half an hour after its last heartbeat."""
     answer = graphql(settings, _DAEMONS)
     statuses = answer["instance"]["daemonHealth"]["allDaemonStatuses"]
-    healthy = {s["daemonType"] for s in statuses if s["healthy"]}
-    if missing := [name for name in DAEMONS if name not in healthy]:
+    healthy = {s["daemonType"]: s["lastHeartbeatTime"] for s in statuses if s["healthy"]}
+    if missing := [name for name in DAEMONS if healthy.get(name) is None]:
         raise NotReady(f"no heartbeat yet from {', '.join(missing)}")
+    oldest = max(SystemClock().now().timestamp() - float(healthy[name]) for name in DAEMONS)
+    if oldest > HEARTBEAT_SECONDS_MAX:
+        raise NotReady(f"its last heartbeat was {oldest:.0f} s ago")
     return f"{len(healthy)} daemons"
+
+
+def probe_watcher(settings: Settings) -> str:
+    """It has looked lately."""
+    file = layout.watcher_directory(settings) / "looked"
+    try:
+        age = SystemClock().now().timestamp() - file.stat().st_mtime
+    except OSError as error:
+        raise NotReady("it has not looked yet") from error
+    if age > WATCHER_SECONDS_MAX:
+        raise NotReady(f"it last looked {age:.0f} s ago")
+    return "looks every few seconds"
 
 
 PROBES: dict[str, Probe] = {
@@ -204,13 +223,16 @@ PROBES: dict[str, Probe] = {
     "workers": probe_workers,
     "webserver": probe_webserver,
     "daemon": probe_daemon,
+    "watcher": probe_watcher,
 }
 
 _LOCATIONS = """{ version workspaceOrError { ... on Workspace { locationEntries {
   name loadStatus
   locationOrLoadError { __typename ... on PythonError { message causes { message } } }
 } } } }"""
-_DAEMONS = "{ instance { daemonHealth { allDaemonStatuses { daemonType healthy } } } }"
+_DAEMONS = (
+    "{ instance { daemonHealth { allDaemonStatuses { daemonType healthy lastHeartbeatTime } } } }"
+)
 _RELOAD = """mutation { reloadRepositoryLocation(repositoryLocationName: "%s") { __typename } }"""
 
 
@@ -238,7 +260,8 @@ def graphql(settings: Settings, query: str, seconds: float = CALL_SECONDS) -> di
     return data
 
 
-def _first_cause(error: dict[str, Any]) -> str:
+def first_cause(error: dict[str, Any]) -> str:
+    """The innermost message of a GraphQL PythonError, on one line."""
     messages = [cause["message"] for cause in error.get("causes", ())] or [error["message"]]
     return " ".join(messages[-1].split())[:400]
 

@@ -32,6 +32,7 @@ from penstock_platform.services.java import find_java
 from penstock_platform.services.paths import file_lock, write_atomically
 from penstock_platform.services.probes import PROBES, Broken, NotReady, reload_code
 from penstock_platform.services.supervisor import Supervisor, end, strays, supervisor_user
+from penstock_platform.services.validation import DefinitionsError, require_valid
 from penstock_platform.services.warmup import start_warm_up
 from penstock_platform.settings import Settings
 
@@ -83,6 +84,8 @@ def up(settings: Settings, listener: Listener) -> list[Service]:
             _clear_strays(settings, listener)
             if problem := checks.check_memory(settings, found):
                 raise ServiceError(problem)
+        else:
+            _load_first(settings, supervisor, listener)
         _check_ports(settings, found, supervisor)
         write_files(settings, found)
         if fresh:
@@ -127,6 +130,21 @@ def _record_identity(settings: Settings) -> None:
         record_at_up(settings)
     except IdentityError as error:
         raise ServiceError(str(error)) from error
+
+
+def _load_first(settings: Settings, supervisor: Supervisor, listener: Listener) -> None:
+    """Load the new definitions in another process before they replace those that run."""
+    states = supervisor.states()
+    if "code" not in states or states["code"].pid is None:
+        return
+    listener(Progress("code", "working", "loading the new definitions beside those that run"))
+    try:
+        require_valid(settings)
+    except DefinitionsError as error:
+        raise ServiceError(
+            f"{error}\nThe new definitions do not load, so nothing was changed: the services and "
+            "definitions that run go on. Correct this and run: penstock up"
+        ) from error
 
 
 def _reload_definitions(settings: Settings, supervisor: Supervisor, listener: Listener) -> None:

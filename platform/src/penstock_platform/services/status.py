@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import psutil
 
@@ -17,6 +20,10 @@ from penstock_platform.services.supervisor import ProcessState, Supervisor
 from penstock_platform.settings import Settings
 
 SAMPLE_SECONDS = 1.0
+# After that a service counts as one that does not answer.
+ANSWER_SECONDS = 15.0
+NO_ANSWER = f"it did not answer in {ANSWER_SECONDS:.0f} s"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,17 +77,46 @@ def stack_status(settings: Settings) -> StackStatus:
     except ServiceError:
         states = {}  # it is just ending, or hangs: then its services are shown as down
     table: list[Service | External] = [*externals(settings), *outline(settings)]
-    with ThreadPoolExecutor(len(table) + 1) as pool:
-        usage = pool.submit(_usage, {n: s.pid for n, s in states.items() if s.pid})
-        health = {
-            entry.name: pool.submit(_health, settings, entry, states.get(entry.name))
-            for entry in table
-        }
-        rows = tuple(
-            _row(entry, states.get(entry.name), health[entry.name].result(), usage.result())
-            for entry in table
+    asked = {
+        entry.name: Limited(partial(_health, settings, entry, states.get(entry.name)))
+        for entry in table
+    }
+    usage = _usage({n: s.pid for n, s in states.items() if s.pid})
+    deadline = time.monotonic() + ANSWER_SECONDS
+    rows = tuple(
+        _row(
+            entry,
+            states.get(entry.name),
+            asked[entry.name].result(deadline) or ("not ready", NO_ANSWER),
+            usage,
         )
+        for entry in table
+    )
     return StackStatus(str(settings.home), pid is not None, pid, rows)
+
+
+class Limited(Generic[T]):
+    """A call in a thread of its own, which nobody waits for longer than a deadline."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+        # A daemon: a service that hangs does not keep the command from ending.
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[[], T]) -> None:
+        try:
+            self._results.append(call())
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            self._error = error
+
+    def result(self, deadline: float) -> T | None:
+        """What the call returned, or None where it has not by then; raises what it raised."""
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._error is not None:
+            raise self._error
+        return self._results[0] if self._results else None
 
 
 def _health(
@@ -88,10 +124,21 @@ def _health(
 ) -> tuple[str, str]:
     if isinstance(entry, Service) and (state is None or state.pid is None):
         return "down", state.description if state and state.state == "FATAL" else ""
+    if state is not None and state.pid is not None and (stopped := _stopped(state.pid)):
+        return "not ready", f"process {stopped} is stopped (SIGSTOP): kill -CONT {stopped}"
     try:
         return "ready", PROBES[entry.name](settings)
     except NotReady as error:
         return "not ready", str(error)
+
+
+def _stopped(pid: int) -> int | None:
+    """A process of the service that somebody stopped; it holds its ports and answers nobody."""
+    for process in _tree(pid):
+        with contextlib.suppress(psutil.Error):
+            if process.status() == psutil.STATUS_STOPPED:
+                return int(process.pid)
+    return None
 
 
 def _usage(pids: dict[str, int]) -> dict[str, tuple[int, float]]:

@@ -28,3 +28,6 @@ class MemoryArchive:
 
     def first_after(self, prefix: str, after: str) -> str | None:
         return next((key for key in self.list(prefix) if key > after), None)
+
+    def ping(self) -> None:
+        """It is there."""
