@@ -1,13 +1,19 @@
 """Settings: one file ``penstock.toml``, each overridable by an environment variable.
 
 ``PENSTOCK_<SECTION>_<NAME>`` overrides ``[section] name`` (``PENSTOCK_S3_ENDPOINT``); for the keys
-outside a section it is ``PENSTOCK_<NAME>``. An address that is given means that the service is the
+outside a section it is ``PENSTOCK_<NAME>``. One key of a table (``[kafka.properties]``,
+``[kafka.broker]``) has a variable of its own: ``PENSTOCK_KAFKA_PROPERTIES__SASL_PASSWORD`` is
+``sasl.password``. Any of them with ``_FILE`` at its end names a file that holds the value, which is
+how secrets come in. What a variable says is put on top of the file's table, key by key.
+
+An address that is given means that the service is the
 user's own: ``penstock up`` starts only what is not given.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,14 +21,27 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from penstock_platform.domain.problems import KeyPath, is_secret, meant, place, problems_of
+from penstock_platform.domain.toml_lines import toml_lines
+
 SETTINGS_FILE = "penstock.toml"
+PREFIX = "PENSTOCK_"
+FILE_SUFFIX = "_FILE"  # the variable names a file that holds the value
 HOME_VARIABLE = "PENSTOCK_HOME"
 # Read outside this file: the cache of jars, traces of errors, and what services carry.
-OTHER_VARIABLES = ("PENSTOCK_CACHE", "PENSTOCK_DEBUG", "PENSTOCK_SERVICE")
+OTHER_VARIABLES = (
+    "PENSTOCK_CACHE",
+    "PENSTOCK_DEBUG",
+    "PENSTOCK_SERVICE",
+    "PENSTOCK_BOOTSTRAP_SERVERS",  # of penstock-client
+    "PENSTOCK_SEED",  # of the demo
+    "PENSTOCK_WORKERS_RUNNING",
+)
+TEST_PREFIXES = ("PENSTOCK_TEST_", "PENSTOCK_GOLDEN", "PENSTOCK_REWRITE_", "PENSTOCK_MODEL_")
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be used: names file or variable, key, and how to mend it."""
+    """A setting that cannot be used: names file or variable, key, and how to fix it."""
 
 
 class _Section(BaseModel):
@@ -34,7 +53,8 @@ class KafkaSettings(_Section):
 
     bootstrap_servers: str = ""
     port: int = Field(default=9092, ge=1, le=65535)
-    properties: dict[str, str] = Field(default_factory=dict)  # librdkafka names: SASL, TLS …
+    # librdkafka's names: SASL, TLS …
+    properties: dict[str, str] = Field(default_factory=dict, repr=False)
     broker: dict[str, str] = Field(default_factory=dict)  # our broker's, under Kafka's names
 
 
@@ -46,8 +66,8 @@ class S3Settings(_Section):
     bucket: str = "penstock"
     prefix: str = "archive"
     region: str = "us-east-1"
-    access_key: str = "penstock"
-    secret_key: str = "penstock-local-only"
+    access_key: str = Field(default="penstock", repr=False)
+    secret_key: str = Field(default="penstock-local-only", repr=False)
 
 
 class SparkSettings(_Section):
@@ -79,11 +99,14 @@ class DagsterSettings(_Section):
 class AlertSettings(_Section):
     """Where alerts go. All but ``file`` and ``pagerduty_url`` hold secrets."""
 
-    urls: tuple[str, ...] = ()  # Apprise addresses
-    webhook: str = ""
-    pagerduty_routing_key: str = ""  # of an Events API v2 integration
+    urls: tuple[str, ...] = Field(default=(), repr=False)  # Apprise addresses
+    webhook: str = Field(default="", repr=False)
+    # of an Events API v2 integration
+    pagerduty_routing_key: str = Field(default="", repr=False)
     pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
-    heartbeat_url: str = ""  # a dead-man service, asked (GET) while all is well
+    heartbeat_url: str = Field(
+        default="", repr=False
+    )  # a dead-man service, asked (GET) while all is well
     file: str = ""  # one JSON document a line; empty: <home>/alerts.jsonl
 
 
@@ -149,70 +172,173 @@ class Settings(_Section):
 
     @classmethod
     def variables(cls) -> frozenset[str]:
-        """Every environment variable that sets something here."""
+        """Every environment variable that sets something here, but for keys of tables (``__``)."""
         names = {HOME_VARIABLE, *OTHER_VARIABLES}
-        for name, field in cls.model_fields.items():
-            section = field.annotation
-            if isinstance(section, type) and issubclass(section, _Section):
-                names |= {f"PENSTOCK_{name}_{key}".upper() for key in section.model_fields}
-            else:
-                names.add(f"PENSTOCK_{name}".upper())
+        for path in _settable():
+            names |= {_variable(path), f"{_variable(path)}{FILE_SUFFIX}"}
         return frozenset(names)
+
+    @classmethod
+    def unknown_variables(cls, env: Mapping[str, str]) -> list[str]:
+        """A sentence for each ``PENSTOCK_…`` variable that sets nothing: misspelt, most likely."""
+        known = cls.variables()
+        tables = tuple(f"{_variable(path)}__" for path, is_table in _settable().items() if is_table)
+        unknown = (
+            name
+            for name in sorted(env)
+            if name.startswith(PREFIX)
+            and name not in known
+            and not (name.startswith(tables) and not name.endswith("__"))
+            and not name.startswith(TEST_PREFIXES)
+        )
+        return [
+            f"{name} sets nothing{meant(name, known, shown_max=0) or '; remove it'}"
+            for name in unknown
+        ]
 
     @classmethod
     def load(cls, home: Path | None = None, env: Mapping[str, str] | None = None) -> Settings:
         """Read ``penstock.toml`` beside or in the state directory, then the environment.
 
         The state directory is ``home``, else ``PENSTOCK_HOME``, else ``.penstock`` here. The file
-        is ``<parent of home>/penstock.toml``, else ``<home>/penstock.toml``, else none.
+        is ``<parent of home>/penstock.toml``, else ``<home>/penstock.toml``, else none. Raises
+        SettingsError with a line for every problem of file and environment.
         """
         env = os.environ if env is None else env
         home = (home or Path(env.get(HOME_VARIABLE) or ".penstock")).absolute()
         file = next(
             (f for f in (home.parent / SETTINGS_FILE, home / SETTINGS_FILE) if f.is_file()), None
         )
-        values: dict[str, Any] = {}
-        if file is not None:
-            try:
-                values = tomllib.loads(file.read_text())
-            except tomllib.TOMLDecodeError as error:
-                raise SettingsError(f"{file}: not TOML: {error}") from error
-        _override(values, env)
+        values, lines = _read_file(file) if file is not None else ({}, {})
+        problems: list[str] = []
+        if values.pop("home", None) is not None:
+            problems.append(
+                f"{place(str(file), lines.get(('home',)))}: home is not a key here; the state "
+                f"directory is {HOME_VARIABLE}"
+            )
+        origins = _override(values, env, problems)
         try:
-            return cls(home=home, **values)
-        except (ValidationError, TypeError) as error:
-            raise SettingsError(f"{file or 'environment'}: {_sentence(error)}") from error
+            found = cls.model_validate({"home": home, **values})
+        except ValidationError as error:
+            problems += problems_of(error, cls, str(file or "environment"), lines, origins)
+        if problems:
+            raise SettingsError("\n".join(problems))
+        return found
 
 
-def _override(values: dict[str, Any], env: Mapping[str, str]) -> None:
+def _read_file(file: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
+    """(values, line of every key)."""
+    try:
+        text = file.read_text()
+        return tomllib.loads(text), toml_lines(text)
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        line = int(at[1]) if at else None
+        raise SettingsError(f"{place(str(file), line)}: not TOML: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SettingsError(f"{file}: cannot be read: {reason}") from error
+
+
+def _settable() -> dict[KeyPath, bool]:
+    """Every key that a variable may set → whether it is a table of texts."""
+    found: dict[KeyPath, bool] = {}
     for name, field in Settings.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, _Section):
-            for key in section.model_fields:
-                text = env.get(f"PENSTOCK_{name}_{key}".upper())
-                if text is not None:
-                    values.setdefault(name, {})[key] = _from_text(section, key, text)
-        elif name != "home" and (text := env.get(f"PENSTOCK_{name}".upper())) is not None:
-            values[name] = text
+            for key, value in section.model_fields.items():
+                found[name, key] = str(value.annotation).startswith("dict")
+        elif name != "home":
+            found[name,] = False
+    return found
 
 
-def _from_text(section: type[_Section], key: str, text: str) -> Any:
-    """A variable's text as its field wants it: lists by commas, tables as ``name=value,…``."""
-    kind = str(section.model_fields[key].annotation)
-    if kind.startswith("dict"):
-        pairs = (pair.partition("=") for pair in _split(text))
-        return {name.strip(): value.strip() for name, _, value in pairs}
-    return _split(text) if kind.startswith("tuple") else text
+def _variable(path: KeyPath) -> str:
+    return f"{PREFIX}{'_'.join(map(str, path))}".upper()
+
+
+def _override(
+    values: dict[str, Any], env: Mapping[str, str], problems: list[str]
+) -> dict[KeyPath, str]:
+    """Put the environment's values on top; returns which variable each of them came from."""
+    origins: dict[KeyPath, str] = {}
+    for path, is_table in _settable().items():
+        name = _variable(path)
+        text = _text_of(name, env, problems)
+        table: dict[str, str] = {}
+        if is_table:
+            table = _pairs(name, text or "", problems) | _single_keys(name, env, problems)
+        if text is None and not table:
+            continue
+        origins[path] = name
+        section = values
+        if len(path) == 2:
+            section = values.setdefault(str(path[0]), {})
+            if not isinstance(section, dict):
+                continue  # a wrong file: validation names it
+        key = str(path[-1])
+        if is_table:
+            before = section.get(key, {})
+            section[key] = {**before, **table} if isinstance(before, dict) else before
+        else:
+            section[key] = _split(text or "") if _is_list(path) else text
+    return origins
+
+
+def _is_list(path: KeyPath) -> bool:
+    section: Any = Settings.model_fields[str(path[0])].annotation
+    return len(path) == 2 and str(section.model_fields[str(path[1])].annotation).startswith("tuple")
+
+
+def _text_of(name: str, env: Mapping[str, str], problems: list[str]) -> str | None:
+    """The variable's text, or that of the file which ``<name>_FILE`` names."""
+    file = env.get(f"{name}{FILE_SUFFIX}")
+    if file is None:
+        return env.get(name)
+    if name in env:
+        problems.append(f"{name}{FILE_SUFFIX}: {name} is set too; keep one of them")
+    try:
+        return Path(file).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        problems.append(f"{name}{FILE_SUFFIX}: cannot read {file}: {reason}")
+        return None
+
+
+def _single_keys(name: str, env: Mapping[str, str], problems: list[str]) -> dict[str, str]:
+    """``<name>__SASL_PASSWORD`` (and ``…_FILE``) → ``sasl.password``."""
+    found: dict[str, str] = {}
+    begin = f"{name}__"
+    for variable in sorted(v for v in env if v.startswith(begin)):
+        single = variable.removesuffix(FILE_SUFFIX)
+        key = single.removeprefix(begin).lower().replace("_", ".")
+        text = _text_of(single, env, problems)
+        if key and text is not None:
+            found[key] = text
+    return found
+
+
+def _pairs(name: str, text: str, problems: list[str]) -> dict[str, str]:
+    """``name=value,…``. Values with commas, and secrets, have variables of their own: a secret may
+    hold a comma, and half of one is a wrong one."""
+    found: dict[str, str] = {}
+    for number, part in enumerate(_split(text), start=1):
+        key, separator, value = part.partition("=")
+        single = f"{name}__{key.strip().upper().replace('.', '_')}"
+        if not separator:
+            problems.append(
+                f"{name}: its part {number} is not name=value; a value with a comma goes into a "
+                f"variable of its own, as {name}__SASL_PASSWORD (or {name}__SASL_PASSWORD_FILE)"
+            )
+        elif is_secret([key]):
+            problems.append(
+                f"{name}: {key.strip()} is a secret, which may hold a comma; set {single}, or "
+                f"{single}{FILE_SUFFIX}"
+            )
+        else:
+            found[key.strip()] = value.strip()
+    return found
 
 
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return "; ".join(
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (found {e['input']!r})"
-            for e in error.errors()
-        )
-    return str(error)

@@ -241,3 +241,17 @@ def test_down_without_purge_leaves_the_data(
     assert cli_main.run(["down"]) == 0
     assert (tmp_path / ".penstock" / "broker").is_dir()
     assert "removed" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["logs"], ["topic", "list"], ["alert", "list"]])
+def test_every_command_names_a_misspelt_variable(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_KAFKA_PROT", "1")
+    monkeypatch.setenv("PENSTOCK_KAFKA_PORT", "1")
+    cli_main.run(arguments)
+    assert "did you mean PENSTOCK_KAFKA_PORT?" in capsys.readouterr().err

@@ -13,6 +13,7 @@ How a command is made, so that all of them behave alike:
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -47,7 +48,12 @@ output_option = click.option(
 
 
 def settings() -> Settings:
-    """The settings of the directory in which the command was typed."""
+    """The settings of the directory in which the command was typed.
+
+    A ``PENSTOCK_…`` variable that sets nothing is named on standard error, by every command.
+    """
+    for sentence in Settings.unknown_variables(os.environ):
+        click.echo(f"Warning: {sentence}", err=True)
     return Settings.load()
 
 

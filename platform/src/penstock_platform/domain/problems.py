@@ -15,7 +15,9 @@ from pydantic import BaseModel, ValidationError
 
 KeyPath = tuple[str | int, ...]
 _SECRET = re.compile(
-    r"secret|password|passwd|token|access_key|credential|private|webhook|urls?$", re.I
+    r"secret|password|passwd|token|access_key|credential|private|webhook|urls?$"
+    r"|properties|routing_key",
+    re.IGNORECASE,
 )
 
 
@@ -24,14 +26,24 @@ def problems_of(
     model: type[BaseModel],
     file: str = "",
     lines: Mapping[KeyPath, int] | None = None,
+    origins: Mapping[KeyPath, str] | None = None,
 ) -> list[str]:
     """One sentence a problem, all of them, in the file's order.
 
     ``lines`` maps key paths to 1-based lines; a key without one is named by the nearest above it.
+    ``origins`` maps key paths that do not come from the file to where they do (a variable's name).
     """
-    found = [(line_of(lines or {}, _path(e["loc"])), dict(e)) for e in error.errors()]
-    found.sort(key=lambda pair: pair[0] or 0)
-    return [_sentence(problem, model, place(file, line)) for line, problem in found]
+    found = []
+    for problem in error.errors():
+        path = _path(problem["loc"])
+        line = line_of(lines or {}, path)
+        where = _nearest(origins or {}, path) or place(file, line)
+        found.append((line or 0, _sentence(dict(problem), model, where)))
+    return [sentence for _, sentence in sorted(found, key=lambda pair: pair[0])]
+
+
+def _nearest(origins: Mapping[KeyPath, str], path: KeyPath) -> str | None:
+    return next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), None)
 
 
 def place(file: str, line: int | None = None) -> str:

@@ -128,13 +128,8 @@ def _spark_python() -> Finding:
 
 
 def _unknown_variables(env: Mapping[str, str]) -> Finding:
-    unknown = sorted(
-        name for name in env if name.startswith("PENSTOCK_") and name not in Settings.variables()
-    )
-    if unknown:
-        return Finding(
-            "variables", NOTE, f"{', '.join(unknown)} set nothing: misspelt, or another version's"
-        )
+    if unknown := Settings.unknown_variables(env):
+        return Finding("variables", NOTE, "; ".join(unknown))
     return Finding("variables", OK, "every PENSTOCK_… variable is a setting")
 
 
