@@ -124,7 +124,13 @@ def dagster_yaml(settings: Settings) -> str:
             "telemetry": {"enabled": False},
             "nux": {"enabled": False},
             "freshness": {"enabled": True},
-            "storage": {"sqlite": {"base_dir": str(settings.dagster_home / "storage")}},
+            "storage": {
+                "custom": {
+                    "module": "penstock_platform.services.instance_storage",
+                    "class": "QuickSqliteStorage",
+                    "config": {"base_dir": str(settings.dagster_home / "storage")},
+                }
+            },
             "run_coordinator": {
                 "module": "dagster.core.run_coordinator",
                 "class": "QueuedRunCoordinator",

@@ -18,7 +18,7 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from penstock_platform.settings import Settings
+from penstock_platform.settings import SETTINGS_FILE, Settings
 
 # Directory of ``up`` → what it holds, as `penstock down --purge` names it.
 OWN_DIRECTORIES = {
@@ -98,3 +98,13 @@ def _socket(settings: Settings, name: str) -> Path:
         return path
     digest = hashlib.sha256(str(settings.home).encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"penstock-{digest}-{name}.sock"
+
+
+def definition_sources(settings: Settings) -> tuple[Path, ...]:
+    """What a load of the definitions reads beside the project's package: settings, and where the
+    partition definitions begin (``resources/starts.py``)."""
+    return (
+        settings.project / SETTINGS_FILE,
+        settings.home / SETTINGS_FILE,
+        settings.dagster_home / "starts",
+    )

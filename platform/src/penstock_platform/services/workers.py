@@ -2,8 +2,9 @@
 
 Dagster's own way starts a new Python for each run, which imports Dagster, PySpark, pyarrow and
 pyiceberg before it does anything: some five seconds of a core, many times a minute. Here one
-process imports them once and forks for each run. What a fork inherits is libraries only; the
-user's definitions are imported by each run anew, so a run never executes yesterday's code.
+process imports them once, loads the definitions once, and forks for each run. A run that finds
+the definitions changed since loads them from their files (``preloading.py``), so it never executes
+yesterday's code.
 
 One connection, one question, one line of JSON each way, over a unix socket of the owner::
 
@@ -13,8 +14,8 @@ One connection, one question, one line of JSON each way, over a unix socket of t
 
 The parent stays without threads, connections or clients, so that a fork copies nothing alive. It
 knows of each child whose run it is: one that is killed, or crashes, is reported as failed at once.
-``stale``: the platform's own code or the installed packages changed; it begins anew in its place
-(``exec``: same process, same socket, children stay its own) and is asked again.
+``stale``: the platform's own code, the installed packages or the definitions changed; it begins
+anew in its place (``exec``: same process, same socket, children stay its own) and is asked again.
 
 On SIGTERM it passes that on to the runs, which end as cancelled (or are killed), and leaves.
 """
@@ -23,8 +24,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
-import importlib
 import json
 import logging
 import os
@@ -32,47 +31,29 @@ import selectors
 import signal
 import socket
 import sys
-import sysconfig
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LOG = logging.getLogger("penstock.workers")
-PRELOAD = (
-    "dagster",
-    "dagster._cli.api",
-    "dagster._core.executor.in_process",
-    "dagster._core.instance.factory",
-    "dagster._core.instance.runs.run_domain",
-    "dagster._core.storage.local_compute_log_manager",
-    "dagster._core.storage.sqlite_storage",
-    "dagster._daemon.controller",
-    "dagster.components",
-    "penstock_platform.components.platform_component",
-    "penstock_platform.components.quality",
-    "penstock_platform.components.topic",
-    "penstock_platform.resources.alerts",
-    "penstock_platform.resources.archive",
-    "penstock_platform.resources.books",
-    "penstock_platform.resources.evidence",
-    "penstock_platform.resources.kafka",
-    "penstock_platform.resources.lake",
-    "penstock_platform.resources.landing",
-    "penstock_platform.resources.spark",
-    "penstock_platform.services.run_launcher",
-    "boto3.s3.inject",
-    "pandas",
-    "pyspark.sql.connect.session",
-    "pyspark.sql.connect.functions",
-    "sqlalchemy.dialects.sqlite",
+from penstock_platform.services.preloading import (
+    Definitions,
+    code_signature,
+    load_definitions,
+    preload,
+    threads,
 )
-OWN_PACKAGES = ("penstock_platform", "penstock_client")
+
+LOG = logging.getLogger("penstock.workers")
 REQUEST_BYTES_MAX = 4_000_000
 REQUEST_SECONDS = 10.0
 END_SECONDS = 6.0
 END_POLL_SECONDS = 0.05
+# Changed definitions are loaded anew by each run until this process is old enough to begin anew.
+RENEWAL_SECONDS_MIN = 60.0
+# Set for a process that begins anew after the definitions started threads: a fork would lose them.
+WITHOUT_DEFINITIONS = "PENSTOCK_WORKERS_WITHOUT_DEFINITIONS"
 
 
 @dataclass(frozen=True)
@@ -87,9 +68,19 @@ class Job:
 class WorkerServer:
     """The parent: accepts, forks, reaps."""
 
-    def __init__(self, listener: socket.socket, running: dict[int, Job]) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        running: dict[int, Job],
+        definitions: Definitions | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        """``arguments`` are those with which it begins anew, without the listener's."""
         self._listener = listener
         self._running = running
+        self._definitions = definitions
+        self._arguments = tuple(arguments)
+        self._started = time.monotonic()
         self._code = code_signature()
         self._ending = False
         self._wake, self._woken = socket.socketpair()
@@ -159,9 +150,9 @@ class WorkerServer:
         if "ping" in question:
             _send(connection, {"ready": True, "running": len(self._running)})
             return None
-        if code_signature() != self._code:
+        if code_signature() != self._code or self._renews():
             _send(connection, {"stale": True})
-            self._begin_anew()
+            self.begin_anew()
         job = Job(str(question["run_id"]), str(question["input"]))
         pid = self._fork(job)
         if pid == 0:
@@ -208,31 +199,27 @@ class WorkerServer:
                 return report
         return None
 
-    def _begin_anew(self) -> None:
-        LOG.info("the code has changed: importing it anew")
+    def _renews(self) -> bool:
+        """Whether the definitions have changed, and it is worth it to load them here again."""
+        if self._definitions is None or time.monotonic() - self._started < RENEWAL_SECONDS_MIN:
+            return False
+        return not self._definitions.current
+
+    def begin_anew(self) -> None:
+        LOG.info("the code or the definitions have changed: loading them anew")
         os.set_inheritable(self._listener.fileno(), True)
         running = {pid: [job.run_id, job.arguments] for pid, job in self._running.items()}
         os.environ["PENSTOCK_WORKERS_RUNNING"] = json.dumps(running)
         signal.set_wakeup_fd(-1)
         command = [sys.executable, "-m", "penstock_platform.services.workers"]
-        os.execv(sys.executable, [*command, "--listener", str(self._listener.fileno())])
+        place = ["--listener", str(self._listener.fileno())]
+        os.execv(sys.executable, [*command, *self._arguments, *place])
 
 
-def code_signature() -> tuple[int, ...]:
-    """Changes when the platform's code or the set of installed packages does."""
-    newest, count = 0, 0
-    for package in OWN_PACKAGES:
-        spec = importlib.util.find_spec(package)
-        for root in (spec.submodule_search_locations if spec else None) or ():
-            for file in Path(root).rglob("*.py"):
-                with contextlib.suppress(OSError):
-                    newest = max(newest, file.stat().st_mtime_ns)
-                    count += 1
-    return newest, count, Path(sysconfig.get_path("purelib")).stat().st_mtime_ns
-
-
-def execute(job: Job) -> int:
+def execute(job: Job, definitions: Definitions | None = None) -> int:
     """In the child: the run itself, or the report of another's death. Returns the exit code."""
+    if definitions is not None and not definitions.current:
+        definitions.drop()
     from dagster._cli.api import _execute_run_command_body  # noqa: PLC0415
     from dagster._cli.utils import get_instance_for_cli  # noqa: PLC0415
     from dagster._core.storage.dagster_run import DagsterRun  # noqa: PLC0415
@@ -260,22 +247,6 @@ def execute(job: Job) -> int:
         return 0
 
 
-def preload(names: Sequence[str] = PRELOAD) -> int:
-    """Import what runs need; returns how many modules that makes. What is not there is left out:
-    a run that needs it says so better."""
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            LOG.warning("not imported ahead: %s (%s)", name, error)
-    tasks = Path("/proc/self/task")
-    if tasks.is_dir() and len(list(tasks.iterdir())) > 1:
-        LOG.warning("threads are running before the first fork: %d", len(list(tasks.iterdir())))
-    gc.collect()
-    gc.freeze()  # so that a child's collector does not copy what it only inherited
-    return len(sys.modules)
-
-
 def listen(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
@@ -293,6 +264,14 @@ def ask(path: Path, question: dict[str, Any], seconds: float) -> dict[str, Any]:
         _send(connection, question)
         answer: dict[str, Any] = json.loads(_read_line(connection))
         return answer
+
+
+def renewal_arguments(arguments: argparse.Namespace) -> list[str]:
+    """What a process that begins anew is told of the definitions."""
+    if not arguments.module:
+        return []
+    sources = [part for path in arguments.source for part in ("--source", str(path))]
+    return ["--module", arguments.module, "--project", str(arguments.project), *sources]
 
 
 def _send(connection: socket.socket, document: dict[str, Any]) -> None:
@@ -325,6 +304,9 @@ def main() -> int:
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--socket", type=Path)
     place.add_argument("--listener", type=int, help="a socket that an earlier self listened on")
+    parser.add_argument("--module", default="", help="the code location's module")
+    parser.add_argument("--project", type=Path, default=Path(), help="where it is looked for")
+    parser.add_argument("--source", type=Path, action="append", default=[], help="decides it too")
     arguments = parser.parse_args()
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -339,11 +321,18 @@ def main() -> int:
     else:
         listener = socket.socket(fileno=arguments.listener)
         listener.set_inheritable(False)
+    definitions = None
+    if arguments.module and not os.environ.get(WITHOUT_DEFINITIONS):
+        definitions = load_definitions(arguments.module, arguments.project, arguments.source)
+    server = WorkerServer(listener, running, definitions, renewal_arguments(arguments))
+    if definitions is not None and threads() > 1:
+        LOG.warning("the definitions start threads, so each run loads them for itself")
+        os.environ[WITHOUT_DEFINITIONS] = "1"
+        server.begin_anew()
     LOG.info("ready: %d modules imported, %d runs going on", modules, len(running))
-    server = WorkerServer(listener, running)
     job = server.serve()
     if job is not None:
-        return execute(job)
+        return execute(job, definitions)
     server.end_runs()
     return 0
 
