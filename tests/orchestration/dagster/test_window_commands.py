@@ -16,10 +16,11 @@ from penstock_platform.cli import audit as audit_command
 from penstock_platform.cli import topic as topic_command
 from penstock_platform.cli import window as window_command
 from penstock_platform.components import landing
-from penstock_platform.domain.chain_health import PlatformFacts
+from penstock_platform.domain.chain_health import Kind, PlatformFacts, judge_chain
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.resources import dagster_api
 from penstock_platform.resources.dagster_api import CheckOutcome, DagsterApiError, RunOutcome
+from penstock_platform.resources.health import HealthReader
 from penstock_platform.resources.kafka import UnknownTopicError
 
 Run = Callable[..., Result]
@@ -399,3 +400,52 @@ def test_a_dagster_that_is_away_is_told_with_its_remedy(ready: Any) -> None:
     api = dagster_api.DagsterApi(settings, ready.twin.clock)
     with pytest.raises(DagsterApiError, match="penstock up"):
         api.launch("land_shop_orders", {})
+
+
+def test_a_recreated_topic_is_begun_with_what_it_lost_and_its_settings(
+    ready: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready.landed(100)
+    unlanded = ready.frozen(30)
+    ready.claim(ready.produce(5))  # acknowledged, and in no window yet
+    old = ready.ref
+    spec = ready.plan.spec
+    monkeypatch.setattr(window_command, "declarations", lambda _penstock: {spec.name: spec})
+    ready.twin.kafka.memory.add_topic(spec.name, 2)
+    ready.twin.kafka.configs[spec.name] = {"retention.ms": "1000"}
+    ready.pass_time(3600)
+    health = judge_chain(HealthReader(ready.twin).chain(spec.name, spec), ready.twin.clock.now())
+    [incident] = [problem for problem in health.problems if problem.topic == spec.name]
+    assert incident.kind is Kind.TOPIC_RECREATED
+    assert incident.command == "penstock window begin shop.orders"
+    assert "35 records are lost with it: 30 frozen and not landed" in incident.summary
+    assert "5 acknowledged and in no window (partition 0 offsets 130-134)" in incident.summary
+    assert "100 records until window" in incident.summary
+    found = json.loads(run(window_command, "begin", "shop.orders", "-o", "json").output)
+    assert found["begun"]
+    assert found["previous_topic_id"] == old.topic_id
+    assert found["lost"] == {
+        "records": 35,
+        "unlanded": [[0, 100, 130]],
+        "unfrozen": [[0, 130, 135]],
+        "safe_in_bronze": 100,
+        "last_window": unlanded.window,
+    }
+    assert ready.twin.kafka.configs[spec.name]["retention.ms"] == "-1"
+    ready.produce(7)
+    ready.pass_time(60)
+    ready.tick("window_sensor")
+    assert ready.newest().sequence == 0, "one window, not one a minute since the old topic began"
+    shown = json.loads(run(window_command, "list", "shop.orders", "-o", "json").output)
+    assert [row["topic_id"] for row in shown] == [ready.ref.topic_id]
+    before = run(window_command, "list", "shop.orders", "--incarnation", old.topic_id).output
+    assert unlanded.window in before
+    every = run(window_command, "list", "shop.orders", "--incarnation", "all", "-o", "json")
+    assert [row["topic_id"] for row in json.loads(every.output)] == [
+        *[old.topic_id] * 2,
+        ready.ref.topic_id,
+    ]
+    one = run(window_command, "show", "shop.orders", "0", "--incarnation", old.topic_id)
+    assert "BALANCED" in one.output
+    wrong = run(window_command, "list", "shop.orders", "--incarnation", "nobody")
+    assert wrong.exit_code == 1

@@ -15,9 +15,17 @@ from penstock_platform.cli.console import (
     print_json,
     settings,
 )
+from penstock_platform.cli.incarnation import chains_of, incarnation_option
 from penstock_platform.cli.project import Connections
 from penstock_platform.cli.topic import declarations
-from penstock_platform.cli.window import details, find, print_details, print_windows, summary
+from penstock_platform.cli.window import (
+    details,
+    find,
+    print_details,
+    print_windows,
+    summary,
+    windows_of,
+)
 from penstock_platform.domain.books import WindowState
 from penstock_platform.domain.chain_health import (
     CAUSES,
@@ -39,9 +47,18 @@ FINE = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRE
 @click.argument("topic")
 @click.option("--window", default=None, help="One window alone, with all that was found.")
 @click.option("--last", default=0, help="Only the newest so many windows; 0 for all.")
+@incarnation_option
 @output_option
 @click.pass_context
-def command(ctx: click.Context, topic: str, window: str | None, last: int, output: str) -> None:
+def command(
+    ctx: click.Context,
+    topic: str,
+    *,
+    window: str | None,
+    last: int,
+    incarnation: str | None,
+    output: str,
+) -> None:
     """Say of every window of TOPIC whether its books balance. Exit code 3 when one does not.
 
     A window whose evidence is still due, or that is not landed yet, does not balance yet. Exit
@@ -49,22 +66,21 @@ def command(ctx: click.Context, topic: str, window: str | None, last: int, outpu
     was deleted or recreated, a service does not answer.
     """
     penstock = Connections(settings())
-    problems = stopped(penstock, topic) if window is None else ()
+    problems = stopped(penstock, topic) if window is None and incarnation is None else ()
     try:
-        ref = penstock.kafka.ref(topic)
+        chains = chains_of(penstock, topic, incarnation)
     except ClusterError as error:
         if not problems:
             raise
         raise NotBalancedError("; ".join(p.summary for p in problems)) from error
     if window is not None:
-        document = details(penstock, find(penstock, ref, window))
+        document = details(penstock, find(penstock, chains[-1], window))
         if output == "json":
             print_json(document)
         else:
             print_details(document)
         ctx.exit(NOT_BALANCED if unbalanced(penstock, topic, [document]) else 0)
-    windows = penstock.windows.recent(ref, last) if last else list(penstock.windows.all(ref))
-    rows = [summary(penstock, w) for w in windows]
+    rows = [summary(penstock, w) for ref in chains for w in windows_of(penstock, ref, last)]
     wrong = unbalanced(penstock, topic, rows)
     balanced = not wrong and not problems
     if output == "json":

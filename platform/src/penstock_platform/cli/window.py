@@ -19,12 +19,18 @@ from penstock_platform.cli.console import (
     table,
 )
 from penstock_platform.cli.errors import ERROR, NOT_BALANCED
+from penstock_platform.cli.incarnation import EVERY, chains_of, incarnation_option
 from penstock_platform.cli.project import Connections, DagsterApi
 from penstock_platform.cli.reruns import Rerun, quarantining, rerun_all, windows_between
+from penstock_platform.cli.topic import declarations
 from penstock_platform.domain.books import Book, WindowState, state_on
+from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.recreation import LostTopic
 from penstock_platform.domain.topics import bronze_table, table_part
 from penstock_platform.domain.windows import TopicRef, Window
 from penstock_platform.resources.books import Bookkeeper
+from penstock_platform.resources.recreation import lost_with
+from penstock_platform.resources.topics import apply_topic
 
 RUN_TIMEOUT_SECONDS = 900.0
 RERUNS_AT_ONCE = 2
@@ -50,17 +56,25 @@ def command() -> None:
 @command.command("list")
 @click.argument("topic")
 @click.option("--last", default=20, show_default=True, help="How many, newest last; 0 for all.")
+@incarnation_option
 @output_option
-def list_windows(topic: str, last: int, output: str) -> None:
+def list_windows(topic: str, last: int, incarnation: str | None, output: str) -> None:
     """The windows of TOPIC, each with its records in every tier and its state."""
     penstock = Connections(settings())
-    ref = penstock.kafka.ref(topic)
-    windows = penstock.windows.recent(ref, last) if last else list(penstock.windows.all(ref))
-    rows = [summary(penstock, window) for window in windows]
+    rows = [
+        summary(penstock, window)
+        for ref in chains_of(penstock, topic, incarnation)
+        for window in windows_of(penstock, ref, last)
+    ]
     if output == "json":
         print_json(rows)
         return
     print_windows(rows)
+
+
+def windows_of(penstock: Connections, ref: TopicRef, last: int) -> list[Window]:
+    """The newest ``last`` windows of a chain, oldest first; all of them for 0."""
+    return penstock.windows.recent(ref, last) if last else list(penstock.windows.all(ref))
 
 
 def summary(penstock: Connections, window: Window) -> dict[str, Any]:
@@ -73,6 +87,7 @@ def summary(penstock: Connections, window: Window) -> dict[str, Any]:
         "topic": window.topic,
         "window": window.name,
         "sequence": window.sequence,
+        "topic_id": window.topic_id,
         "produced": tiers.get("produced"),
         "stored": window.record_count,
         "landed": tiers.get("landed"),
@@ -121,11 +136,14 @@ def _state(row: dict[str, Any]) -> str:
 @command.command()
 @click.argument("topic")
 @click.argument("window")
+@incarnation_option
 @output_option
-def show(topic: str, window: str, output: str) -> None:
+def show(topic: str, window: str, incarnation: str | None, output: str) -> None:
     """Everything about one WINDOW: ranges, landings, books, findings."""
     penstock = Connections(settings())
-    found = find(penstock, penstock.kafka.ref(topic), window)
+    if incarnation == EVERY:
+        raise CommandError("a window belongs to one topic id", fix="--incarnation <topic id>")
+    found = find(penstock, chains_of(penstock, topic, incarnation)[0], window)
     document = details(penstock, found)
     if output == "json":
         print_json(document)
@@ -405,15 +423,60 @@ def accept(topic: str, window: str, reason: str, by: str | None, output: str) ->
 def begin(topic: str, output: str) -> None:
     """Begin a new chain of windows for a TOPIC that was recreated under its old name.
 
-    What the old topic held and was not landed is gone with it; its chain and books stay.
+    It opens with the window under way now and begins at the new topic's first offset. The new
+    topic gets the configs of its declaration. What the old one held and was not landed is lost
+    with it, and is said; its chain and books stay (window list --incarnation).
     """
     penstock = Connections(settings())
     ref = penstock.kafka.ref(topic)
+    spec = (declarations(penstock) or {}).get(topic)
     before = penstock.windows.incarnations(ref.cluster_id, topic)
+    old = before[-1] if before and before[-1] != ref.topic_id else None
+    lost = lost_with(penstock, TopicRef(ref.cluster_id, topic, old), spec) if old else None
+    # Before the chain: a broker's own retention must not take what no window holds yet.
+    changes = apply_topic(penstock.kafka, spec) if spec is not None else []
     penstock.windows.admit(ref, penstock.clock.now(), begin_new=True)
+    begun = ref.topic_id not in before
     if output == "json":
-        begun = ref.topic_id not in before
-        print_json({"topic": topic, "topic_id": ref.topic_id, "begun": begun})
+        print_json(
+            {
+                "topic": topic,
+                "topic_id": ref.topic_id,
+                "begun": begun,
+                "previous_topic_id": old,
+                "configs_applied": spec is not None,
+                "changes": changes,
+                "lost": lost_document(lost),
+            }
+        )
         return
-    said = "goes on; nothing was to begin" if ref.topic_id in before else "begins"
-    console().print(f"{topic}: the chain of topic id {ref.topic_id} {said} ({table_part(topic)})")
+    said = "begins" if begun else "goes on; nothing was to begin"
+    out = console()
+    out.print(f"{topic}: the chain of topic id {ref.topic_id} {said} ({table_part(topic)})")
+    if lost is not None:
+        out.print(f"  the topic with id {old} is gone: {lost}")
+        out.print(f"  its windows: penstock window list {topic} --incarnation {old}")
+    for change in changes:
+        out.print(f"  {change}")
+    if spec is None:
+        out.print(
+            "  its declaration could not be asked for, so no configs were set: "
+            "materialise the topic's asset once Dagster is up"
+        )
+
+
+def lost_document(lost: LostTopic | None) -> dict[str, Any] | None:
+    """What a recreated topic took with it, ready for JSON."""
+    if lost is None:
+        return None
+
+    def spans(ranges: Sequence[OffsetRange]) -> list[list[int]]:
+        return [[r.partition, r.start, r.end] for r in ranges]
+
+    return {
+        "records": lost.lost,
+        "unlanded": spans(lost.unlanded),
+        "unfrozen": spans(lost.unfrozen),
+        "safe_in_bronze": lost.safe,
+        "last_window": lost.last_window,
+    }

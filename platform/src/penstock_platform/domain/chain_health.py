@@ -18,6 +18,7 @@ from itertools import islice
 
 from penstock_platform.domain.clock import from_iso, to_iso
 from penstock_platform.domain.cron import due_windows
+from penstock_platform.domain.recreation import LostTopic
 from penstock_platform.domain.retention import Disk
 from penstock_platform.domain.topics import TopicSpec, format_duration
 from penstock_platform.domain.windows import TopicRef, Window
@@ -163,6 +164,7 @@ class ChainFacts:
     waiting: Sequence[WaitingWindow] = ()
     oldest_in_log: Window | None = None
     parsed: Parsed | None = None
+    lost: LostTopic | None = None  # what a deleted or recreated topic took with it
     unreadable: str = ""  # the chain's own error
     unanswered: bool = False  # broker or store did not answer: nothing can be said
 
@@ -331,6 +333,8 @@ def _incarnation(facts: ChainFacts) -> Problem | None:
 
 
 def _safe(facts: ChainFacts) -> str:
+    if facts.lost is not None:
+        return str(facts.lost)
     if facts.newest is None:
         return "none of its records was in a window"
     return (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock_platform.domain.books import Book, BookFormatError, Equation
@@ -22,6 +23,7 @@ from penstock_platform.domain.topics import TopicSpec
 from penstock_platform.domain.windows import ChainError, PartitionOffsets, TopicRef, Window
 from penstock_platform.resources.archive import ArchiveError
 from penstock_platform.resources.kafka import ClusterError, UnknownTopicError
+from penstock_platform.resources.recreation import known_lost
 
 if TYPE_CHECKING:
     from penstock_platform.resources.connections import Connections
@@ -89,7 +91,9 @@ class HealthReader:
             start=store.known_start(self._penstock.settings.cluster, topic),
             newest=newest,
         )
-        if ref is None or ref != (chain_of or ref):
+        if chain_of is not None and ref != chain_of:
+            return replace(common, lost=known_lost(self._penstock, chain_of, spec))
+        if ref is None:
             return common
         offsets = kafka.offsets(topic)
         waiting = list(self._waiting(ref, newest, spec))

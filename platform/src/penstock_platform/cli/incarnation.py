@@ -1,0 +1,42 @@
+"""``--incarnation``: chains of topics that were recreated since stay within reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from penstock_platform.cli.console import CommandError
+from penstock_platform.domain.windows import TopicRef
+from penstock_platform.resources.connections import Connections
+
+EVERY = "all"
+
+
+def incarnation_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--incarnation",
+        default=None,
+        metavar="TOPIC_ID|all",
+        help="The chain of a topic id that the name had before, or of all; the broker's without.",
+    )(command)
+
+
+def chains_of(penstock: Connections, topic: str, incarnation: str | None) -> list[TopicRef]:
+    """The chains that are meant, oldest first; the broker need not have those topics any more.
+
+    Raises CommandError naming the topic ids that there are.
+    """
+    if incarnation is None:
+        return [penstock.kafka.ref(topic)]
+    cluster_id = penstock.kafka.cluster_id()
+    known = penstock.windows.incarnations(cluster_id, topic)
+    if incarnation == EVERY and known:
+        return [TopicRef(cluster_id, topic, topic_id) for topic_id in known]
+    if incarnation in known:
+        return [TopicRef(cluster_id, topic, incarnation)]
+    raise CommandError(
+        f"{topic} has no chain of windows of {incarnation!r}",
+        fix=f"its topic ids, oldest first: {', '.join(known) or 'none'}",
+    )
