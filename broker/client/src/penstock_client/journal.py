@@ -131,6 +131,6 @@ def _cut(account: TopicAccount, items: int) -> Iterator[TopicAccount]:
             sequences=acknowledged,
             failed=lost,
             topic_id=account.topic_id,
-            cut_of=total(account.sequences),
+            cut_of=total(account.sequences) if account.cut_of is None else account.cut_of,
         )
         first = False

@@ -37,6 +37,7 @@ from penstock_client.clock import monotonic, now_ms, sleep
 from penstock_client.config import DeliveryCallback, ProducerConfig
 from penstock_client.journal import Journal, items_max
 from penstock_client.ledger import Ledger
+from penstock_client.topic_ids import Admin, TopicIds
 
 log = logging.getLogger("penstock_client")
 
@@ -104,6 +105,7 @@ class Session:
         self.journal = Journal(
             self._identity(), lambda: str(uuid4()), items_max(config.audit.message_max_bytes)
         )
+        self.topic_ids = TopicIds(Admin(config.librdkafka))
         self.handle = Producer(self._with_callbacks_in_application(config.librdkafka))
         self._reporter = threading.Thread(target=self._report, name="penstock-audit", daemon=True)
         self._reporter.start()
@@ -310,6 +312,7 @@ class Session:
             return  # nothing was ever sent: nobody waits to hear from this incarnation
         if final or not self.journal.full:
             accounts = self.ledger.take(final=final)
+            accounts = self.topic_ids.label(accounts)
             if accounts or heartbeat or final:
                 self.journal.write(accounts, now_ms(), final=final)
         self._send_due()

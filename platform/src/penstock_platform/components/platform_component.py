@@ -29,6 +29,7 @@ from penstock_platform.components.landing import (
     build_evidence_job,
     build_landing_job,
 )
+from penstock_platform.components.late_evidence import build_late_evidence_sensor
 from penstock_platform.components.observe import build_observe
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.quality import QualityComponent
@@ -39,6 +40,7 @@ from penstock_platform.components.sensors import (
     build_evidence_sensor,
     build_topic_sensor,
     build_window_sensor,
+    evidence_request,
 )
 from penstock_platform.components.settle import build_settle_job
 from penstock_platform.components.topic import TopicComponent
@@ -168,6 +170,7 @@ def build_platform(
         jobs += [*landing, *evidence, settle]
         sensors.append(build_window_sensor(landed, [*landing, settle]))
         sensors.append(build_evidence_sensor(landed, evidence))
+        sensors.append(build_late_evidence_sensor(landed, evidence, evidence_request))
         parts.append(build_reverify(landed, spec.reverify.cron, spec.reverify.windows))
         swept = [plan for plan in landed if plan.swept]
         if swept:
