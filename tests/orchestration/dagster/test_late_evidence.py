@@ -13,6 +13,7 @@ from penstock_platform.domain.audit_events import PlacedEvent
 from penstock_platform.domain.books import Equation, WindowState
 from penstock_platform.domain.late_claims import concerned, news, read_until
 from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.resources.books import Bookkeeper
 from penstock_platform.resources.evidence import HORIZON_GRACES
 from penstock_platform.testing.windows import make_window
 
@@ -24,8 +25,6 @@ def state(ready: Any, window: Any) -> WindowState:
 
 
 def judge(ready: Any, window: Any) -> None:
-    from penstock_platform.resources.books import Bookkeeper
-
     Bookkeeper(ready.twin).prove_produced(window, ready.plan.spec)
 
 
@@ -35,9 +34,8 @@ def test_a_late_claim_opens_a_decided_window_until_a_book_has_read_it(ready: Any
     first = ready.tick(SENSOR)
     assert not first.run_requests, "what was read is no news"
     lost = OffsetRange(0, 5, 8)
-    ready.twin.lake.put(
-        "lake.bronze.shop_orders", window.window_id, {0: [*range(5), *range(8, 20)]}
-    )
+    kept = [*range(5), *range(8, 20)]
+    ready.twin.lake.put("lake.bronze.shop_orders", window.window_id, {0: kept})
     ready.claim(lost)
     second = ready.tick(SENSOR, first.cursor)
     [request] = second.run_requests
