@@ -2,8 +2,8 @@
 
 Reads what is new on the audit topic (monitoring events, a few a second; at most ``EVENTS_MAX`` a
 look) and requests the judgement of windows that a late claim concerns, until a book has read it or
-the window's horizon (``HORIZON_GRACES`` graces after its freeze) is over. The cursor holds the place
-in the audit topic and the windows that are still to be judged, so nothing is lost when a run dies.
+the window's horizon (``HORIZON_GRACES`` graces after its freeze) is over. The cursor holds the
+place in the audit topic and the windows still to be judged, so nothing is lost when a run dies.
 """
 
 from __future__ import annotations
