@@ -48,6 +48,8 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         "windows": ("windows", "chain_health"),
         "retention": ("retention_plan", "acceptance"),
         "incidents": ("incidents",),
+        "incident_states": ("incidents",),
+        "chain_health": ("chain_health",),
     }.items()
 }
 SUBJECTS[f"{CLIENT}/ledger.py"] = ("tests/client/test_ledger.py",)
