@@ -300,3 +300,14 @@ def test_what_a_producer_can_have_done_is_read(
 
 def test_the_ledger_keeps_to_the_formats_bound() -> None:
     assert CLAIM_RECORDS + DRAIN_CHUNK <= CLAIM_RECORDS_MAX
+
+
+@pytest.mark.parametrize("version", [0, 2, 255])
+def test_a_header_of_another_version_is_refused(version: int) -> None:
+    whole = AuditHeader(1, 2, 3, "s").encode()
+    assert whole[0] == 1
+    with pytest.raises(AuditFormatError, match=f"version {version}"):
+        AuditHeader.decode(bytes([version]) + whole[1:])
+    with pytest.raises(AuditFormatError, match="24 bytes"):
+        AuditHeader.decode(whole[:24])
+    assert AuditHeader.decode(whole[:25]).server == ""

@@ -220,3 +220,36 @@ def test_what_is_delivered_while_draining_is_not_lost() -> None:
     assert [(c.start, c.end) for a in accounts for c in a.claims] == [(0, 1), (1, 2)]
     assert [f.first for a in accounts for f in a.failed] == [2]
     assert ledger.in_flight == 0
+
+
+def test_in_flight_counts_what_has_no_outcome_at_every_step() -> None:
+    """Before and after a drain, with failures and refused records among them."""
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    taken = [lane.take_sequence() for _ in range(10)]
+    assert (lane.in_flight, ledger.in_flight) == (10, 10)
+    lane.returned.append(taken[9])
+    assert lane.in_flight == 9, "a refused record was never sent"
+    lane.delivered(0, None, Delivered((0, 0), (None, b"v")))
+    lane.delivered(1, None, Delivered((0, 1), (None, b"v")))
+    lane.delivered(2, TimedOut(), Delivered((0, 0), (None, b"v")))
+    assert lane.in_flight == 6, "outcomes that are not drained count"
+    ledger.drain()
+    assert lane.in_flight == 6, "and once when they are"
+    ledger.drain()
+    assert lane.in_flight == 6
+    lane.delivered(3, TimedOut(), Delivered((0, 0), (None, b"v")))
+    assert lane.in_flight == 5
+    (account,) = ledger.take()
+    assert account.in_flight == lane.in_flight == 5
+    assert [(f.first, f.end) for f in account.failed] == [(2, 4)]
+    ledger.drain()
+    assert ledger.take()[0].failed == (), "a failure is reported once"
+
+
+def test_lanes_add_up() -> None:
+    ledger = Ledger()
+    for topic, count in (("a", 2), ("b", 3)):
+        for _ in range(count):
+            ledger.lane(topic).take_sequence()
+    assert ledger.in_flight == 5

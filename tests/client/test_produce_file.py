@@ -108,7 +108,10 @@ def test_a_bar_on_a_terminal(cluster: Any, tmp_path: Path) -> None:
     file.write_text("1\n" * 50)
     out = Terminal()
     produce_file(cluster.config(), cluster.topic, str(file), progress=out)
-    assert "records/s" in out.getvalue() or "records" in out.getvalue()
+    last = out.getvalue().split("\r")[-1]
+    assert last.startswith(f"{cluster.topic}: 50.0 records [")
+    assert "records/s]" in last
+    assert "acknowledged" not in out.getvalue(), "a bar or lines, not both"
 
 
 def test_the_command(cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
