@@ -1,15 +1,28 @@
-"""The command ``penstock-broker``: serve, api-table, dump-log, check-log."""
+"""The command ``penstock-broker``: serve, api-table, dump-log, check-log, completion."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import io
+import json
 import logging
 import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
+from penstock_broker.command_line import (
+    SHELLS,
+    USAGE,
+    Parser,
+    UsageError,
+    completion_script,
+    report_error,
+    show_trace,
+    wants_json,
+)
 from penstock_broker.config import BrokerConfig, ConfigError, load_config, near_names
 
 if TYPE_CHECKING:
@@ -35,7 +48,7 @@ _CHECK = "Reads a data directory, or one partition of it, and reports everything
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="penstock-broker",
         description="A Kafka-compatible message broker.",
         epilog=_EXAMPLES,
@@ -43,31 +56,49 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"penstock-broker {_release()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_serve(commands)
+    output = Parser(add_help=False)
+    output.add_argument(
+        "-o",
+        "--output",
+        choices=["table", "json"],
+        default="table",
+        help="for people, or JSON for programs (errors too)",
+    )
+    _add_serve(commands, output)
     table = commands.add_parser(
         "api-table",
+        parents=[output],
         help="print the APIs and versions that are served",
         description="Prints the Kafka APIs and versions that this broker serves.",
     )
     table.add_argument("--markdown", action="store_true", help="as docs/PROTOCOL.md")
     check = commands.add_parser(
-        "check-log", help="look at every file of a data directory", description=_CHECK
+        "check-log",
+        parents=[output],
+        help="look at every file of a data directory",
+        description=_CHECK,
     )
     check.add_argument("directory", type=Path, help="a data directory, or a partition's in it")
     check.add_argument(
         "--headers-only", action="store_true", help="check batches without opening their records"
     )
     dump = commands.add_parser(
-        "dump-log", help="print the batches of a segment file", description=_DUMP
+        "dump-log",
+        parents=[output],
+        help="print the batches of a segment file",
+        description=_DUMP,
     )
     dump.add_argument("file", type=Path, help="a .log file")
     dump.add_argument("--records", action="store_true", help="print every record, too")
+    completion = commands.add_parser("completion", help="print a shell's completion script")
+    completion.add_argument("shell", choices=SHELLS)
     return parser
 
 
-def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_serve(commands: argparse._SubParsersAction[Parser], output: Parser) -> None:
     serve = commands.add_parser(
         "serve",
+        parents=[output],
         help="run a broker in the foreground",
         description=_SERVE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -119,11 +150,11 @@ def _serve(arguments: argparse.Namespace) -> int:
     try:
         config, unknown = load_config(arguments.config, [*arguments.set, *given])
     except ConfigError as error:
-        return _fail(str(error))
+        _fail(str(error))
     except OSError as error:
-        return _fail(f"cannot read the settings in {arguments.config}: {error.strerror}")
+        _fail(f"cannot read the settings in {arguments.config}: {error.strerror}")
     except UnicodeDecodeError:
-        return _fail(f"cannot read the settings in {arguments.config}: it is not UTF-8 text")
+        _fail(f"cannot read the settings in {arguments.config}: it is not UTF-8 text")
     configure_logging(config.penstock_log_level, config.penstock_log_format)
     for name in unknown:
         logging.getLogger("penstock_broker").warning(
@@ -143,6 +174,10 @@ def _run(arguments: argparse.Namespace, config: BrokerConfig) -> int:
     from penstock_broker.server.process import serve  # noqa: PLC0415
 
     def ready(broker: Broker, host: str, port: int) -> None:
+        if arguments.output == "json":
+            sys.stdout.write(json.dumps({"event": "ready", "host": host, "port": port}) + "\n")
+            sys.stdout.flush()
+            return
         sys.stdout.write(f"penstock-broker ready on {host}:{port}\n")
         address = broker.observation.address
         if address is not None:
@@ -154,13 +189,16 @@ def _run(arguments: argparse.Namespace, config: BrokerConfig) -> int:
             serve(config, arguments.data_dir, arguments.host, arguments.port, on_ready=ready)
         )
     except StartError as error:
-        return _fail(str(error))
+        _fail(str(error))
     return 0
 
 
-def _fail(message: str) -> int:
-    sys.stderr.write(f"penstock-broker: {message}\n")
-    return 1
+class _FailedError(Exception):
+    """What was asked cannot be done: the sentence that says why."""
+
+
+def _fail(message: str) -> NoReturn:
+    raise _FailedError(message)
 
 
 def _release() -> str:
@@ -170,46 +208,76 @@ def _release() -> str:
         return "of unknown version"
 
 
-def _api_table(markdown: bool) -> int:
-    from penstock_broker.api.table import as_markdown, as_text  # noqa: PLC0415
+def _api_table(markdown: bool, *, as_json: bool) -> int:
+    from penstock_broker.api.table import as_markdown, as_text, rows  # noqa: PLC0415
 
-    sys.stdout.write(as_markdown() if markdown else as_text())
+    if as_json:
+        sys.stdout.write(json.dumps(rows(), indent=2) + "\n")
+    else:
+        sys.stdout.write(as_markdown() if markdown else as_text())
     return 0
 
 
-def _dump_log(path: Path, *, with_records: bool) -> int:
+def _as_lines(work: Callable[[TextIO], int]) -> int:
+    """A report's lines as one document, with the exit code that it ends with."""
+    text = io.StringIO()
+    code = work(text)
+    document = {"exit_code": code, "lines": text.getvalue().splitlines()}
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    return code
+
+
+def _dump_log(path: Path, *, with_records: bool, as_json: bool) -> int:
     from penstock_broker.log.dump import dump_log  # noqa: PLC0415
 
     if not path.is_file():
         hint = "; a partition's segments are in it as .log files" if path.is_dir() else ""
-        return _fail(f"{path} is not a file{hint}")
+        _fail(f"{path} is not a file{hint}")
+    if as_json:
+        return _as_lines(lambda out: dump_log(path, out, with_records=with_records))
     return dump_log(path, sys.stdout, with_records=with_records)
 
 
-def _check_log(directory: Path, *, with_records: bool) -> int:
+def _check_log(directory: Path, *, with_records: bool, as_json: bool) -> int:
     from penstock_broker.log.check import check_log  # noqa: PLC0415
 
     if not directory.is_dir():
-        return _fail(f"{directory} is not a directory")
+        _fail(f"{directory} is not a directory")
+    if as_json:
+        return _as_lines(lambda out: check_log(directory, out, with_records=with_records))
     return check_log(directory, sys.stdout, with_records=with_records)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; its exit status: 0, 1 where it failed, 2 where it was called wrongly."""
-    parsed = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    as_json = wants_json(given)
     try:
-        if parsed.command == "serve":
-            return _serve(parsed)
-        if parsed.command == "api-table":
-            return _api_table(parsed.markdown)
-        if parsed.command == "check-log":
-            return _check_log(parsed.directory, with_records=not parsed.headers_only)
-        return _dump_log(parsed.file, with_records=parsed.records)
+        return _run_command(_parser().parse_args(given))
+    except UsageError as error:
+        return report_error(str(error), as_json=as_json, code=USAGE, kind="UsageError")
+    except _FailedError as error:
+        show_trace(error)
+        return report_error(str(error), as_json=as_json)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has seen enough
         return 0
     except KeyboardInterrupt:
         return 130
+
+
+def _run_command(parsed: argparse.Namespace) -> int:
+    if parsed.command == "completion":
+        sys.stdout.write(completion_script(_parser(), parsed.shell))
+        return 0
+    as_json = parsed.output == "json"
+    if parsed.command == "serve":
+        return _serve(parsed)
+    if parsed.command == "api-table":
+        return _api_table(parsed.markdown, as_json=as_json)
+    if parsed.command == "check-log":
+        return _check_log(parsed.directory, with_records=not parsed.headers_only, as_json=as_json)
+    return _dump_log(parsed.file, with_records=parsed.records, as_json=as_json)
 
 
 if __name__ == "__main__":

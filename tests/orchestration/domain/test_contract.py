@@ -71,6 +71,49 @@ def test_rules_are_conditions_with_reasons():
     ]
 
 
+RULES = [
+    ('"type": "integer", "minimum": 3', "`v` >= 3", "v is below 3"),
+    ('"type": "integer", "maximum": 3', "`v` <= 3", "v is above 3"),
+    ('"type": "integer", "exclusiveMinimum": 3', "`v` > 3", "v is not above 3"),
+    ('"type": "integer", "exclusiveMaximum": 3', "`v` < 3", "v is not below 3"),
+    ('"type": "number", "maximum": 2.5', "`v` <= 2.5D", "v is above 2.5"),
+    ('"type": "string", "minLength": 2', "char_length(`v`) >= 2", "v is shorter than 2"),
+    ('"type": "string", "maxLength": 2', "char_length(`v`) <= 2", "v is longer than 2"),
+    ('"type": "string", "pattern": "^a"', "`v` RLIKE '^a'", "v does not match its pattern"),
+    ('"type": "string", "enum": ["a"]', "`v` IN ('a')", "v is not one of its values"),
+    (
+        '"type": ["string", "null"], "enum": ["a", null, "b"]',
+        "`v` IN ('a', 'b')",
+        "v is not one of its values",
+    ),
+    ('"type": ["string", "null"], "enum": [null]', "false", "v is not one of its values"),
+    ('"type": "integer", "const": 7', "`v` = 7", "v is not its constant"),
+]
+
+
+@pytest.mark.parametrize(("schema", "condition", "reason"), RULES, ids=[r[0] for r in RULES])
+def test_each_rule_has_its_own_condition(schema: str, condition: str, reason: str) -> None:
+    (rule,) = load_contract(contract_with(f'"v": {{{schema}}}'), "f").rules
+    assert rule.condition == f"`v` IS NULL OR {condition}"
+    assert rule.reason == reason
+
+
+RESERVED = (
+    "window_id Window_ID _KAFKA_OFFSET _kafka_Partition _Kafka_timestamp _partition _FILE _Pos "
+    "_deleted _SPEC_id _Row_Id _LAST_updated_sequence_number"
+)
+
+
+@pytest.mark.parametrize("name", RESERVED.split())
+def test_reserved_names_are_refused_in_any_case(name: str) -> None:
+    text = contract_with(f'"ok": {{"type": "string"}},\n"{name}": {{"type": "string"}}')
+    with pytest.raises(ContractError) as error:
+        load_contract(text, "f.json")
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(f"f.json:4: properties.{name}: {name} is a ")
+    assert line.endswith("; rename it")
+
+
 def contract_with(properties: str) -> str:
     return '{"type": "object",\n "properties": {\n' + properties + "}}"
 

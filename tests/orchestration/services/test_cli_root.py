@@ -203,8 +203,6 @@ def commands() -> list[tuple[str, click.Command]]:
 
 @pytest.mark.parametrize(("name", "command"), commands(), ids=[name for name, _ in commands()])
 def test_every_command_answers_in_json(name: str, command: click.Command) -> None:
-    if name in ("window rerun", "alert test"):  # being rewritten; they get it there
-        return
     options = {o: p for p in command.params for o in p.opts}
     assert isinstance(options.get("-o", click.Argument(["x"])).type, click.Choice), name
 

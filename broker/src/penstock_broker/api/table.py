@@ -81,6 +81,19 @@ def _served(row: Api) -> str:
     return served if served == advertised else f"{served} (advertised {advertised})"
 
 
+def rows() -> list[dict[str, object]]:
+    """For JSON: key, name, first and last version served, and those that are advertised."""
+    return [
+        {
+            "key": row.key,
+            "name": row.name,
+            "served": [row.versions.start, row.versions.stop - 1],
+            "advertised": [row.advertised.start, row.advertised.stop - 1],
+        }
+        for row in api_table().values()
+    ]
+
+
 def as_text() -> str:
     """One line per API."""
     return "".join(f"{row.key:3d}  {row.name:<24} {_served(row)}\n" for row in api_table().values())

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "window": ("window", "List, show, re-run and accept the windows of a topic."),
     "audit": ("audit", "Say of every window whether its books balance (exit code 3 if not)."),
     "alert": ("alert", "List alerts, and try whether they get through."),
+    "completion": ("completion", "Print the completion script of bash, zsh or fish."),
 }
 
 

@@ -284,7 +284,8 @@ def _rules(name: str, schema: Any) -> Iterator[ContractRule]:
         value = schema[key]
         values = [v for v in value if v is not None] if key == "enum" else [value]
         literal = ", ".join(_literal(v) for v in values)
-        condition = template.format(c=column, v=literal)
+        # An enum of null alone lets nothing but null through; `IN ()` is not SQL.
+        condition = template.format(c=column, v=literal) if values else "false"
         yield ContractRule(name, f"{column} IS NULL OR {condition}", reason.format(n=name, v=value))
 
 
