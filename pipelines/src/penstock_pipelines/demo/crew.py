@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-STOP_SECONDS = 30.0
+STOP_SECONDS = (
+    900.0  # against hanging: a producer that is killed claims nothing of its last records
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,16 @@ class Observer:
         findings = [f for r in (book.equations if book else ()) for f in r.findings]
         return {str(f.incarnation) for f in findings if f.state is WindowState.UNAUDITED}
 
+    def movement(self) -> tuple[tuple[str, ...], int]:
+        """What changes while the platform gets on: states of windows with records, alerts."""
+        try:
+            states = [
+                f"{s.window.name} {s.state}" for s in self.all_windows() if s.window.record_count
+            ]
+        except ClusterError:  # before the topics are there, or while the broker is away
+            states = []
+        return tuple(states), len(self.alerts())
+
     def alerts(self) -> list[dict[str, Any]]:
         """Alerts since the demo began, in order."""
         return list(read_alerts(self._penstock.settings.alert_file))[self._alerts_before :]
@@ -99,9 +109,13 @@ class Observer:
 
 
 def find_alert(
-    alerts: Iterable[dict[str, Any]], action: str, window: Window, dedup_key: str = ""
+    alerts: Iterable[dict[str, Any]],
+    action: str,
+    window: Window,
+    dedup_key: str = "",
+    names: str = "",
 ) -> dict[str, Any] | None:
-    """The newest alert with this action about the window's landing."""
+    """The newest alert with this action about the window, and with ``names`` in its details."""
     found = None
     for alert in alerts:
         details = alert["payload"]["custom_details"]
@@ -110,6 +124,7 @@ def find_alert(
             alert["event_action"] == action
             and details.get("window_id") == window.window_id
             and same
+            and (not names or details.get(names))
         ):
             found = alert
     return found

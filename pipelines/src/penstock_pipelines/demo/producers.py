@@ -33,7 +33,7 @@ from penstock_pipelines.demo.sources import Event, SourceMissingError, flights, 
 TOPICS = {"flights": "flights", "weather": "weather", "metrics": "host.metrics"}
 CURSOR_SECONDS = 1.0
 QUEUE_FULL_POLL_SECONDS = 0.1
-CLOSE_SECONDS = 20.0
+CLOSE_SECONDS = 400.0  # against hanging: librdkafka gives up on a record after 300 s
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from pyiceberg.expressions import EqualTo
 from penstock_platform.resources.lake import pyiceberg_properties
 from penstock_platform.settings import Settings
 
-ATTEMPTS_MAX = 10
+ATTEMPTS_MAX = 200  # on a slow machine every other commit comes in between
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

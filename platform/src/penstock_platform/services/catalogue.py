@@ -59,7 +59,7 @@ class Service:
     after: tuple[str, ...] = ()
     priority: int = 0
     memory_mb: int = 0
-    ready_seconds: int = 60
+    ready_seconds: int = 600  # against hanging: a busy machine starts a JVM in minutes
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,6 @@ def outline(settings: Settings) -> list[Service]:
             port_setting="spark.port",
             priority=30,
             memory_mb=900,
-            ready_seconds=120,
         ),
         *_dagster(settings),
     ]
@@ -149,7 +148,6 @@ def _dagster(settings: Settings) -> list[Service]:
             port_setting="dagster.code_server_port",
             priority=40,
             memory_mb=500,
-            ready_seconds=120,
         ),
         Service(
             name="workers",
@@ -157,7 +155,6 @@ def _dagster(settings: Settings) -> list[Service]:
             endpoint="",
             priority=45,
             memory_mb=300,
-            ready_seconds=120,
         ),
         Service(
             name="webserver",
@@ -168,7 +165,6 @@ def _dagster(settings: Settings) -> list[Service]:
             after=("code",),
             priority=50,
             memory_mb=300,
-            ready_seconds=120,
         ),
         Service(
             name="daemon",
@@ -177,7 +173,6 @@ def _dagster(settings: Settings) -> list[Service]:
             after=("code", "workers"),
             priority=60,
             memory_mb=300,
-            ready_seconds=120,
         ),
         Service(
             name="watcher",

@@ -27,7 +27,7 @@ from penstock_platform.services.catalogue import SERVICE_VARIABLE
 from penstock_platform.services.errors import ServiceError
 from penstock_platform.settings import HOME_VARIABLE, Settings
 
-START_SECONDS = 20
+START_SECONDS = 300
 STOP_SECONDS = 60
 POLL_SECONDS = 0.1
 

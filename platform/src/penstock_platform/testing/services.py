@@ -20,7 +20,7 @@ from penstock_platform.services.catalogue import Service
 from penstock_platform.services.probes import PROBES, NotReady
 from penstock_platform.settings import KafkaSettings, S3Settings, Settings, SparkSettings
 
-STOP_SECONDS = 20
+STOP_SECONDS = 120
 POLL_SECONDS = 0.1
 LOG_TAIL_BYTES = 4000
 
