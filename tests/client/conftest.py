@@ -69,7 +69,7 @@ class Cluster:
             }
         )
         try:
-            described = consumer.list_topics(topic, timeout=10).topics[topic]
+            described = consumer.list_topics(topic, timeout=120).topics[topic]
             left = 0
             places = []
             for partition in described.partitions:
@@ -140,7 +140,7 @@ def cluster(bootstrap: str) -> Cluster:
 def until() -> Callable[..., None]:
     """Wait until something holds; fails after some seconds."""
 
-    def wait(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    def wait(holds: Callable[[], bool], seconds: float = 120.0) -> None:
         deadline = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < deadline, "did not happen in time"

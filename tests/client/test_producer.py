@@ -361,7 +361,11 @@ def test_closed_is_closed(cluster: Any) -> None:
 
 def test_a_producer_that_was_never_used_says_nothing(cluster: Any) -> None:
     with cluster.producer(audit_interval_ms=100) as producer:
-        assert producer.list_topics(timeout=10).topics[cluster.topic].partitions.keys() == {0, 1, 2}
+        assert producer.list_topics(timeout=120).topics[cluster.topic].partitions.keys() == {
+            0,
+            1,
+            2,
+        }
         assert producer.list_topics(cluster.topic).topics.keys() == {cluster.topic}
         assert producer.flush() == 0
     assert cluster.events() == []

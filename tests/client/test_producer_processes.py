@@ -40,7 +40,7 @@ def run(cluster: Any, tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
 
 
 def _lines(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
-    out, error = process.communicate(timeout=40)
+    out, error = process.communicate(timeout=120)
     assert "Traceback" not in error, error
     return [json.loads(line) for line in out.splitlines()]
 
@@ -153,7 +153,7 @@ def test_a_killed_producer_leaves_no_final_event(cluster: Any, run: Any, until: 
     incarnation = _started(process)
     until(lambda: sum(a.records for a in cluster.accounts(incarnation)) > 0)
     process.kill()
-    process.wait(10)
+    process.wait(120)
     events = cluster.events(incarnation)
     assert events and not any(event.final for event in events)
     assert [event.number for event in events] == list(range(1, len(events) + 1))
@@ -171,7 +171,7 @@ def test_sigterm_with_a_handler_sends_the_last_event(cluster: Any, run: Any, han
     process = run(handling + FOREVER)
     incarnation = _started(process)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
     assert cluster.assert_balanced(incarnation) >= 200
     assert cluster.events(incarnation)[-1].final
@@ -181,6 +181,6 @@ def test_sigterm_without_a_handler_kills_and_the_audit_sees_it(cluster: Any, run
     process = run(FOREVER)
     incarnation = _started(process)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert process.returncode == -signal.SIGTERM
     assert not any(event.final for event in cluster.events(incarnation))

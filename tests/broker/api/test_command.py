@@ -22,7 +22,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "penstock_broker", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=600,
         check=False,
     )
 
@@ -79,7 +79,7 @@ def test_a_file_of_settings_may_hold_strangers(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert "ready" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "zookeeper.connect is not known" in errors
 

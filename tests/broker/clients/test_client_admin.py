@@ -24,7 +24,7 @@ from kafka.structs import OffsetAndMetadata
 
 from penstock_broker.testing.broker_process import BrokerProcess
 
-WAIT = 20.0
+WAIT = 120.0
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from kafka.errors import KafkaError as PythonError
 
 from penstock_broker.testing.broker_process import BrokerProcess
 
-WAIT = 30.0
+WAIT = 120.0
 PARTITIONS = 6
 
 

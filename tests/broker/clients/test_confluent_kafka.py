@@ -33,7 +33,7 @@ from confluent_kafka.admin import (
 
 from penstock_broker.testing.broker_process import BrokerProcess
 
-WAIT = 20.0
+WAIT = 120.0
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock_broker.testing.broker_process import BrokerProcess
 
-WAIT = 30.0
+WAIT = 120.0
 KILLS = 3
 PARTITIONS = 3
 

@@ -15,7 +15,7 @@ from kafka.admin import NewTopic
 
 from penstock_broker.testing.broker_process import BrokerProcess
 
-WAIT = 20.0
+WAIT = 120.0
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ class Link:
             del self._received[: 4 + size]
         return found
 
-    async def ask(self, request: Struct, version: int, seconds: float = 30.0) -> Any:
+    async def ask(self, request: Struct, version: int, seconds: float = 120.0) -> Any:
         """A request's answer."""
         api = _BY_REQUEST[type(request)]
         self.put(frame_of(request, version))

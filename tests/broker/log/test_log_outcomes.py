@@ -7,7 +7,6 @@ the other partitions, and the process, which lives.
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +31,7 @@ from penstock_broker.wire.messages.produce import (
 )
 
 DATA_DIR = Path("/data")
-WAIT = 15.0
+WAIT = 120.0
 
 
 class House:
@@ -237,16 +236,14 @@ def test_damage_that_a_start_meets_takes_one_partition_offline(house: House) -> 
 def test_a_waiting_fetch_hears_of_it(house: House) -> None:
     part = FetchPartition(partition=0, fetch_offset=8, partition_max_bytes=1000)
     request = FetchRequest(
-        max_wait_ms=10_000,
+        max_wait_ms=3_600_000,
         min_bytes=1,
         max_bytes=1000,
         topics=[FetchTopic(topic="bad", partitions=[part])],
     )
-    began = time.monotonic()
     with RawClient(house.broker.host, house.broker.port) as waiting:
         waiting.send(request, 11)
         house.files.fail("write", errno.EIO, path_part="bad-0")
         assert house.produce("bad") is ErrorCode.KAFKA_STORAGE_ERROR
         _, answer = waiting.receive()
     assert answer.responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert time.monotonic() - began < WAIT / 3

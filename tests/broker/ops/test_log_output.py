@@ -145,7 +145,7 @@ def test_the_command_writes_json_when_it_is_told_to(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert "ready on" in process.stdout.readline()
     os.kill(process.pid, signal.SIGTERM)
-    _, written = process.communicate(timeout=20)
+    _, written = process.communicate(timeout=120)
     events = {line["event"]: line for line in map(json.loads, written.splitlines())}
     assert list(events) == ["setting_unknown", "started", "stopping", "stopped"]
     assert events["setting_unknown"]["setting"] == "num.partitons"

@@ -18,7 +18,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "penstock_broker", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=600,
         check=False,
     )
 
@@ -149,7 +149,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         shell=True,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0

@@ -71,7 +71,7 @@ with tempfile.TemporaryDirectory() as folder:
     consumer.subscribe([topic])
     seen = set()
     while len(seen) < 5_000:
-        found = consumer.consume(500, timeout=20)
+        found = consumer.consume(500, timeout=120)
         assert found, len(seen)
         seen |= {message.value()[:6] for message in found}
     consumer.close()
@@ -92,7 +92,7 @@ def test_everything_works_without_what_only_linux_has(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert run.returncode == 0, run.stderr[-4_000:]

@@ -44,7 +44,7 @@ from kafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-WAIT = 20.0
+WAIT = 120.0
 ANY = AclBindingFilter(
     ResourceType.ANY,
     None,

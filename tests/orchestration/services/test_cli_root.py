@@ -6,7 +6,6 @@ import importlib
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -31,11 +30,9 @@ def test_help_loads_nothing_heavy() -> None:
         "heavy = {'dagster', 'pyspark', 'boto3', 'pandas', 'pydantic'} & set(sys.modules); "
         "sys.exit(f'loaded: {heavy}' if heavy else 0)"
     )
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "up " in done.stdout
-    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize(

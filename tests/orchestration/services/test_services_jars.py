@@ -146,7 +146,7 @@ def test_processes_that_come_at_once_retrieve_once(
     ]
     for process in processes:
         process.start()
-    answers = [results.get(timeout=30) for _ in processes]
+    answers = [results.get(timeout=120) for _ in processes]
     for process in processes:
         process.join(30)
     assert len({tuple(answer) for answer in answers}) == 1

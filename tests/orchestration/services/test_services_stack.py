@@ -33,7 +33,7 @@ from penstock_platform.settings import (
     SparkSettings,
 )
 
-pytestmark = [pytest.mark.services, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
 
 DEFINITIONS = """
 import os, pathlib, time

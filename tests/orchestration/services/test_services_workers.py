@@ -104,7 +104,7 @@ def test_the_process_takes_over_a_listener_and_leaves_on_sigterm(path: Path) -> 
         )
     assert ask(path, {"ping": True}, 60)["ready"], "asked before it was ready, answered after"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     assert process.stderr is not None
     assert "threads are running" not in process.stderr.read()
 

@@ -18,7 +18,7 @@ from penstock_broker.wire.apis import APIS, Api
 from penstock_broker.wire.header import RequestHeader, encode_request_header, skip_header_tags
 from penstock_broker.wire.schema import Struct, decode, encode
 
-TIMEOUT_SECONDS = 15.0
+TIMEOUT_SECONDS = 120.0
 _BY_REQUEST: dict[type[Struct], Api] = {api.request: api for api in APIS.values()}
 
 

@@ -65,7 +65,8 @@ class Observer:
         return [self._see(w) for w in store.all(self._ref(topic), self._first[topic])]
 
     def all_windows(self) -> list[Seen]:
-        return [seen for topic in self._topics for seen in self.windows(topic)]
+        """Those of every topic; none before ``begin``."""
+        return [seen for topic in self._first for seen in self.windows(topic)]
 
     def forget(self, window: Window) -> None:
         """Look at this window afresh: something is being done to it."""
