@@ -55,12 +55,13 @@ check: install ## lint, formatting, strict types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: install ## mend formatting and imports
+format: install ## repair formatting and imports
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 bench: install ## the figures: broker, audited producer, landing
 	$(BIN)/python benchmarks/broker/bench.py
+	$(BIN)/python benchmarks/broker/start_stop.py
 	@echo "== benchmarks/client/bench_audited_producer.py"
 	@set -e; data=$$(mktemp -d); \
 	$(BIN)/penstock-broker serve --data-dir "$$data/log" --port 0 >"$$data/out" 2>"$$data/err" & \
