@@ -179,6 +179,38 @@ def test_a_resolve_needs_a_judgement_made_after_the_damage_was_seen():
     assert run(again, Observation("a", at=seen_at))[1] == []
 
 
+@pytest.mark.parametrize("kind", ["missing", "duplicates", "corrupt", "unaudited"])
+def test_offsets_of_every_kind_of_damage_count_as_said(kind):
+    def hurt(start, end):
+        incident = Incident("k", "s", "error", "s", "c", "audit", "k")
+        return Observation("a", replace(incident, details={kind: [[0, start, end]]}))
+
+    incidents, alerts = run(Incidents(), hurt(0, 9))
+    assert len(alerts) == 1
+    assert run(incidents, hurt(3, 5))[1] == []
+    assert len(run(incidents, hurt(8, 10))[1]) == 1
+
+
+def test_an_incident_without_a_number_of_records_counts_none():
+    incident = Incident("k", "s", "error", "s", "c", "run", "k")
+    incidents, _ = run(Incidents(), Observation("a", incident))
+    assert len(run(incidents, Observation("a", replace(incident, records=1)))[1]) == 1
+    assert run(incidents, Observation("a", replace(incident, records=0)))[1] == []
+
+
+@pytest.mark.parametrize("service", ["broker", "store", "spark"])
+def test_each_service_has_its_own_outage(service):
+    _, [alert] = run(Incidents(), down("a", "A", service))
+    assert alert["dedup_key"] == f"outage:prod:{service}"
+    assert alert["payload"]["summary"].endswith("does not answer")
+    assert alert["payload"]["component"] == alert["payload"]["class"] == service
+
+
+def test_limits_of_the_state_are_those_of_the_documentation():
+    assert timedelta(minutes=15) == OUTAGE_QUIET
+    assert SAID_RANGES_MAX == 500
+
+
 def down(source, stops, service="store", **options):
     return outage("prod", service, source, stops=stops, **options)
 
@@ -336,3 +368,30 @@ def test_at_any_time_exactly_the_bad_sources_are_in_open_incidents(history):
         assert open_keys == set(incidents.open) == set(bad.values())
         for key, opened in incidents.open.items():
             assert sorted(opened.sources) == sorted(s for s, k in bad.items() if k == key)
+
+
+def of(key, records, source):
+    incident = Incident(key, "s", "error", "s", "c", "audit", "k", records, links=(("a", "t"),))
+    return Observation(source, incident)
+
+
+def test_of_triggers_that_follow_each_other_the_last_is_sent():
+    assert len(run(Incidents(), of("x", 1, "a"), of("x", 2, "a"))[1]) == 1
+    incidents, alerts = run(
+        Incidents(),
+        Observation("c", pending=True),
+        of("x", 1, "a"),
+        of("y", 1, "b"),
+        of("x", 2, "a"),
+        Observation("a"),
+        of("x", 1, "a"),
+    )
+    assert told(alerts) == [("trigger", "y"), ("trigger", "x"), ("resolve", "x"), ("trigger", "x")]
+    assert incidents.open["x"].incident.links == (("a", "t"),), "as it was before it was kept"
+
+
+def test_an_outage_that_ends_and_comes_again_names_what_each_stopped():
+    incidents, alerts = run(Incidents(), down("a", "A"), Observation("a"), down("b", "B"))
+    stops = [alert["payload"]["custom_details"]["stops"] for alert in alerts]
+    assert stops == [["A"], ["A"], ["B"]]
+    assert incidents.open["outage:prod:store"].incident.stops == ("B",)
