@@ -11,15 +11,19 @@ import dagster as dg
 import pytest
 
 from penstock_platform.components import sensors, ticks
+from penstock_platform.components.alert_events import Evaluation
+from penstock_platform.components.alert_observations import Translator
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.sensors import build_evidence_sensor, build_window_sensor
 from penstock_platform.domain.archive_keys import book_key, window_key
 from penstock_platform.domain.topics import parse_topic
 from penstock_platform.domain.windows import ChainError, Window
 from penstock_platform.resources.archive import ArchiveError
+from penstock_platform.resources.health import HealthReader
 from penstock_platform.resources.kafka import ClusterError
 from penstock_platform.resources.problems import Problems
 from penstock_platform.resources.windows import WindowStore
+from penstock_platform.settings import Settings
 from penstock_platform.testing.archive import MemoryArchive
 from penstock_platform.testing.clock import EPOCH, ManualClock
 from penstock_platform.testing.cluster import MemoryCluster
@@ -33,12 +37,14 @@ class World:
     def __init__(self, home: Path) -> None:
         self.archive = MemoryArchive()
         self.clock = ManualClock()
+        kafka: Any = MemoryCluster()
+        kafka.cluster_id = lambda: kafka.id
         self.penstock = SimpleNamespace(
-            settings=SimpleNamespace(home=home),
+            settings=Settings(home=home),
             clock=self.clock,
             archive=self.archive,
             windows=WindowStore(self.archive),
-            kafka=MemoryCluster(),
+            kafka=kafka,
         )
         self.plans = [self.plan(name) for name in TOPICS]
         self.instance = dg.DagsterInstance.ephemeral()
@@ -191,6 +197,26 @@ def test_a_long_backlog_is_read_in_parts(world: World, monkeypatch: pytest.Monke
         seen.append({str(r.partition_key) for r in result.run_requests if r.job_name == "land_a"})
     assert all(len(keys) <= 10 for keys in seen)
     assert len(set().union(*seen)) == 12, "each window gets its turn"
+
+
+def test_the_alert_sensor_reports_a_malformed_window_and_goes_on(world: World) -> None:
+    world.minute()
+    broken, sound = world.newest("a"), world.newest("b")
+    world.archive.objects[window_key(broken.ref, broken.sequence)] = b"{"
+    world.penstock.windows = WindowStore(world.archive)  # nothing remembered
+    reader = HealthReader(world.penstock)
+    assert "not a window object" in reader.chain("a", world.plans[0].spec).unreadable
+    assert not reader.chain("b", world.plans[1].spec).unreadable
+
+    translator = Translator(world.instance, world.penstock, world.plans, "http://dagster")
+    key = dg.AssetCheckKey(world.plans[0].bronze_key, "stored_equals_landed")
+    evaluation = Evaluation(key, broken.window, False, "ERROR", "", 1.0, "run")
+    (found,) = translator.check(evaluation)
+    assert found.incident is not None
+    assert "a 2026-11-20-00:00: its books cannot be read" in found.incident.summary
+    key = dg.AssetCheckKey(world.plans[1].bronze_key, "stored_equals_landed")
+    evaluation = Evaluation(key, sound.window, True, "ERROR", "", 1.0, "run")
+    assert all(o.incident is None for o in translator.check(evaluation))
 
 
 def test_a_cursor_of_another_version_begins_anew(world: World) -> None:

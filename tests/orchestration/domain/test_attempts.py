@@ -17,6 +17,7 @@ from penstock_platform.domain.attempts import (
     Action,
     Attempt,
     Cause,
+    Decision,
     Phase,
     cause_of,
     choose_try,
@@ -82,7 +83,8 @@ def test_asking_again_keeps_the_place_and_a_lapsed_place_is_lost():
 def test_a_lease_is_read_back_and_nothing_else_is_one():
     lease = Lease("a", NOW, NOW + timedelta(microseconds=17))
     assert Lease.from_text("a", lease.to_text()) == lease
-    for text in ("", "x", NOW.isoformat(), "2026-11-20T00:00:00 2026-11-20T00:00:00"):
+    zoned, naive = NOW.isoformat(), "2026-11-20T00:00:00"
+    for text in ("", "x", zoned, f"{naive} {naive}", f"{naive} {zoned}", f"{zoned} {naive}"):
         with pytest.raises(LeaseFormatError, match="run a: "):
             Lease.from_text("a", text)
 
@@ -91,7 +93,7 @@ def test_a_lease_is_read_back_and_nothing_else_is_one():
 
 
 def test_a_window_without_attempts_is_landed_at_once():
-    assert decide([], NOW).action is Action.START
+    assert decide([], NOW) == Decision(Action.START, attempts=0, until=None, error="")
 
 
 @pytest.mark.parametrize(

@@ -274,6 +274,16 @@ def test_a_full_disk_alerts():
     assert plan.risks == ("the log's disk has 99 of 1,000 bytes left; 0 windows are held",)
 
 
+@pytest.mark.parametrize("free,at_risk", [(99, True), (100, False), (101, False)])
+def test_a_disk_is_at_risk_below_a_tenth(free, at_risk):
+    assert bool(plan_sweep(NOW, [], KEEP_10M, {}, Disk(1000, free)).risks) is at_risk
+
+
+def test_one_record_in_a_partition_whose_start_is_not_known_is_deleted_too():
+    plan = plan_sweep(NOW, [standing(make_window({0: (0, 1)}))], KEEP_10M, {})
+    assert plan.delete_before == {0: 1}
+
+
 def test_standings_must_be_consecutive():
     windows = chain(3)
     with pytest.raises(ValueError, match=r"got \[0, 2\]"):

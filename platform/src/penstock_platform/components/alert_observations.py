@@ -13,7 +13,7 @@ from dagster_shared.error import SerializableErrorInfo
 
 from penstock_platform.components.alert_events import EndedRun, Evaluation
 from penstock_platform.components.plan import TopicPlan
-from penstock_platform.domain.books import BookFormatError, Equation
+from penstock_platform.domain.books import Equation
 from penstock_platform.domain.chain_health import CAUSES, Health, Problem
 from penstock_platform.domain.clock import to_iso
 from penstock_platform.domain.cron import CronError
@@ -67,7 +67,7 @@ class Translator:
                     if (found := self._of_window(plan, window, evaluation)) is not None
                 ]
                 yield Observation(source, at=at)
-            except (ChainError, BookFormatError) as error:
+            except (ChainError, ValueError) as error:  # an object of a format that is none
                 summary = f"{plan.name} {evaluation.partition}: its books cannot be read: {error}"
                 yield failure(self._cluster, source, component=plan.name, summary=summary, at=at)
             return

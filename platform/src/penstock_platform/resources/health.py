@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock_platform.domain.books import Book, BookFormatError, Equation
+from penstock_platform.domain.books import Book, Equation
 from penstock_platform.domain.chain_health import (
     ChainFacts,
     Parsed,
@@ -65,7 +65,7 @@ class HealthReader:
             return self._chain(topic, spec, abandoned)
         except (ArchiveError, ClusterError):
             return ChainFacts(topic, spec, unanswered=True)
-        except (ChainError, BookFormatError) as error:
+        except (ChainError, ValueError) as error:  # an object of a format that is none
             ref = self._ref(topic)
             known = (ref.topic_id,) if ref is not None else ("",)
             return ChainFacts(topic, spec, ref, known, unreadable=str(error))
