@@ -105,3 +105,8 @@ def test_ranges_are_told_in_words():
     assert tell(ranges, most=1) == "partition 3 offset 5 and 2 more ranges"
     assert tell([]) == "none"
     assert str(OffsetRange(0, 7, 7)) == "partition 0 no offsets (at 7)"
+
+
+def test_a_range_holds_its_start_and_not_its_end() -> None:
+    held = OffsetRange(0, 3, 6)
+    assert [offset for offset in range(9) if offset in held] == [3, 4, 5]
