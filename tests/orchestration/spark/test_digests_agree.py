@@ -73,7 +73,7 @@ def test_every_contract_type_has_one_digest(
     topic.send([(0, None, None, []), (1, b"", b"", [])])
     window = topic.freeze()
     landed = land_window(penstock, window)
-    parse_window(penstock, window, load_contract(json.dumps(CONTRACT), "all.schema.json"))
+    parsed = parse_window(penstock, window, load_contract(json.dumps(CONTRACT), "all.schema.json"))
     for table in (
         bronze_table(topic.topic),
         silver_table(topic.topic),
@@ -93,5 +93,7 @@ def test_every_contract_type_has_one_digest(
                     columns,
                     rows.select(columns).to_pylist(),
                 )
-    bronze = penstock.lake.scan_table(bronze_table(topic.topic), window.window_id)
-    assert digest_of([row_digests(bronze)]) == landed.receipt.digest
+    for receipt in (landed.receipt, parsed.silver, parsed.quarantine):
+        rows = penstock.lake.scan_table(receipt.table, window.window_id)
+        assert rows.num_rows == receipt.rows
+        assert digest_of([row_digests(rows)]) == receipt.digest, receipt.table

@@ -185,6 +185,7 @@ def test_parsing_again_gives_the_same_and_clean_windows_have_an_empty_quarantine
     again = parse_window(penstock, window, contract)
     assert (again.result.landed, again.result.parsed, again.result.quarantined) == (500, 500, 0)
     assert equation(penstock, window).balanced
+    assert again.quarantine.digest == "0" * 16 != again.silver.digest
     for receipt in (again.silver, again.quarantine):
         newest = penstock.lake.newest_content_commit(receipt.table, window.window_id)
         receipts = penstock.windows.receipts(window.ref, receipt.table, window.sequence)
@@ -216,3 +217,4 @@ def test_an_empty_window_parses_to_nothing(
     land_window(penstock, window)
     parsed = parse_window(penstock, window, contract)
     assert (parsed.silver.rows, parsed.quarantine.rows) == (0, 0)
+    assert parsed.silver.digest == parsed.quarantine.digest == "0" * 16

@@ -225,12 +225,13 @@ def parse_window(
                 seconds=round(result.seconds, 3),
                 landed_at=to_iso(penstock.clock.now()),
                 code_version=CODE_VERSION,
+                digest=digest,
                 counts={"landed": result.landed},
             )
         )
-        for table, rows in (
-            (result.silver, result.parsed),
-            (result.quarantine, result.quarantined),
+        for table, rows, digest in (
+            (result.silver, result.parsed, result.silver_digest),
+            (result.quarantine, result.quarantined, result.quarantine_digest),
         )
     )
     at("receipted")

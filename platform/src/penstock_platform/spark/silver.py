@@ -17,9 +17,11 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from penstock_platform.domain.contract import Contract
+from penstock_platform.domain.digests import digest_of_halves
 from penstock_platform.domain.topics import bronze_table, quarantine_table, silver_table
 from penstock_platform.domain.windows import Window
 from penstock_platform.spark.contract_parser import RAW_VALUE, REASON, parse_values
+from penstock_platform.spark.digests import digest_halves, row_digest
 from penstock_platform.spark.landing import (
     TRIES_MAX,
     LandingError,
@@ -49,7 +51,8 @@ class ParseJob:
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """Rows that were read from bronze, and where they went."""
+    """Rows that were read from bronze, and where they went, with the digests of what was written
+    (``domain/digests.py``)."""
 
     silver: str
     quarantine: str
@@ -57,6 +60,8 @@ class ParseResult:
     landed: int
     parsed: int
     quarantined: int
+    silver_digest: str
+    quarantine_digest: str
     seconds: float
 
 
@@ -71,7 +76,7 @@ def parse_silver(
     started = time.monotonic()
     for attempt in range(1, TRIES_MAX + 1):
         try:
-            landed, parsed = _attempt(spark, window, contract, job)
+            counted = _attempt(spark, window, contract, job)
         except PySparkException as error:
             if commit_refused(error) and attempt < TRIES_MAX:
                 continue
@@ -83,9 +88,11 @@ def parse_silver(
             silver=silver_table(window.topic),
             quarantine=quarantine_table(window.topic),
             attempt_id=job.attempt_id,
-            landed=landed,
-            parsed=parsed,
-            quarantined=landed - parsed,
+            landed=counted["landed"],
+            parsed=counted["parsed"],
+            quarantined=counted["landed"] - counted["parsed"],
+            silver_digest=digest_of_halves(counted["low"], counted["high"]),
+            quarantine_digest=digest_of_halves(counted["rest_low"], counted["rest_high"]),
             seconds=time.monotonic() - started,
         )
     raise AssertionError("unreachable: the last try returns or raises")
@@ -109,7 +116,7 @@ def landed_rows(spark: SparkSession, window: Window, bronze_snapshot: int) -> Da
 
 def _attempt(
     spark: SparkSession, window: Window, contract: Contract, job: ParseJob
-) -> tuple[int, int]:
+) -> dict[str, int]:
     silver = LakeTable(silver_table(window.topic), contract.silver_columns)
     quarantine = LakeTable(quarantine_table(window.topic), QUARANTINE_COLUMNS)
     silver_base = base_snapshot(spark, silver)
@@ -124,21 +131,33 @@ def _attempt(
     seen = Observation()
     parsed = parse_values(rows, contract)
     good = sf.col(REASON).isNull()
+    columns = [sf.col(f"`{name}`") for name, _ in contract.silver_columns]
+    kept = parsed.where(good).select(*columns)
     figures = (
         sf.count(sf.lit(1)).alias("landed"),
         sf.count(sf.when(good, sf.lit(1))).alias("parsed"),
+        *digest_halves(sf.when(good, row_digest(kept.schema))),
     )
-    kept = parsed.observe(seen, *figures).where(good)
-    columns = [sf.col(f"`{name}`") for name, _ in contract.silver_columns]
     job.at("writing")
-    overwrite_window(kept.select(*columns), silver, window.window_id, silver_base, properties)
+    overwrite_window(
+        parsed.observe(seen, *figures).where(good).select(*columns),
+        silver,
+        window.window_id,
+        silver_base,
+        properties,
+    )
     counted = observed(seen, lambda: parsed.agg(*figures))
-    landed, well = counted["landed"], counted["parsed"]
     job.at("silver")
-    rest = _quarantined(spark, silver, contract, rows, job.attempt_id, nothing=landed == well)
-    overwrite_window(rest, quarantine, window.window_id, quarantine_base, properties)
+    nothing = counted["landed"] == counted["parsed"]
+    rest = _quarantined(spark, silver, contract, rows, job.attempt_id, nothing=nothing)
+    left_out = Observation()
+    halves = digest_halves(row_digest(rest.schema))
+    overwrite_window(
+        rest.observe(left_out, *halves), quarantine, window.window_id, quarantine_base, properties
+    )
+    rest_counted = observed(left_out, lambda: rest.agg(*halves))
     job.at("quarantine")
-    return landed, well
+    return {**counted, "rest_low": rest_counted["low"], "rest_high": rest_counted["high"]}
 
 
 def _quarantined(
