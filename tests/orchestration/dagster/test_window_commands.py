@@ -49,7 +49,8 @@ class FakeApi:
     def __init__(self, _settings: object, _clock: object) -> None:
         pass
 
-    def launch(self, job: str, tags: dict[str, str]) -> str:
+    def launch(self, job: str, tags: dict[str, str], assets: Any = None) -> str:
+        assert assets is None
         type(self).launched.append((job, tags))
         return f"run-{len(type(self).launched)}"
 
@@ -275,7 +276,7 @@ def test_a_run_that_dagster_does_not_take_stops_no_other(
     windows = [ready.landed(20) for _ in range(2)]
     launch = api.launch
 
-    def picky(self: Any, job: str, tags: dict[str, str]) -> str:
+    def picky(self: Any, job: str, tags: dict[str, str], _assets: Any) -> str:
         if tags["dagster/partition"] == windows[0].window:
             raise DagsterApiError("Dagster did not launch it")
         return launch(self, job, tags)

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("produce", "Send the rows of a file to a topic, every one accounted for."),
     "topic": ("topic", "List and describe topics: the cluster's, and what is declared."),
     "window": ("window", "List, show, re-run and accept the windows of a topic."),
+    "table": ("table", "Parse the windows of a topic into its silver table again."),
     "audit": ("audit", "Say of every window whether its books balance (exit code 3 if not)."),
     "alert": ("alert", "List alerts, and try whether they get through."),
     "completion": ("completion", "Print the completion script of bash, zsh or fish."),

@@ -71,16 +71,25 @@ def rerun_all(
     at_once: int,
     timeout: float,
     progress: Progress,
+    assets: Sequence[Sequence[str]] | None = None,
 ) -> list[Rerun]:
     """Land the windows of these ticks of one topic again, oldest first; one outcome a tick.
+
+    ``assets``: the asset keys that are made, all of the landing job's without.
 
     A run that cannot be launched or followed is a problem of its own and stops no other.
     """
     with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="rerun") as pool:
-        return list(pool.map(lambda held: _rerun(api, held, timeout, progress), ticks))
+        return list(pool.map(lambda held: _rerun(api, held, timeout, progress, assets), ticks))
 
 
-def _rerun(api: DagsterApi, windows: Sequence[Window], timeout: float, progress: Progress) -> Rerun:
+def _rerun(
+    api: DagsterApi,
+    windows: Sequence[Window],
+    timeout: float,
+    progress: Progress,
+    assets: Sequence[Sequence[str]] | None,
+) -> Rerun:
     window = windows[-1]
     tags = {
         "dagster/partition": window.window,
@@ -91,7 +100,7 @@ def _rerun(api: DagsterApi, windows: Sequence[Window], timeout: float, progress:
     }
     run_id = url = ""
     try:
-        run_id = api.launch(landing_job(window.topic), tags)
+        run_id = api.launch(landing_job(window.topic), tags, assets)
         url = api.run_url(run_id)
         progress(f"{window.window}: run {run_id}: {url}")
         outcome = api.follow(run_id, timeout, lambda line: progress(f"{window.window}: {line}"))

@@ -29,7 +29,7 @@ from penstock_platform.domain.books import Book, Equation, WindowState
 from penstock_platform.domain.contract import Contract
 from penstock_platform.domain.incidents import rerun_command
 from penstock_platform.domain.receipts import Receipt
-from penstock_platform.domain.topics import bronze_table, quarantine_table, silver_table
+from penstock_platform.domain.topics import bronze_table
 from penstock_platform.domain.windows import Window
 from penstock_platform.resources.books import Bookkeeper, result_of
 from penstock_platform.resources.connections import Connections
@@ -101,7 +101,7 @@ class WindowAssetContext:
 
     def quarantine_reasons(self) -> dict[str, int]:
         """Quarantined records of the windows by reason; none where nothing was parsed yet."""
-        name = quarantine_table(self.plan.name)
+        name = self.plan.quarantine_table
         reasons: Counter[str] = Counter()
         for window in self.windows:
             if self.penstock.lake.row_count(name, window.window_id):
@@ -269,7 +269,7 @@ def build_silver(plan: TopicPlan) -> dg.AssetsDefinition:
             books.append(step.books.prove_parsed(window, plan.spec))
         if receipts:
             metadata = landing_metadata(receipts, step.penstock.lake)
-            metadata["quarantine_table"] = quarantine_table(plan.name)
+            metadata["quarantine_table"] = plan.quarantine_table
             yield step.materialised(key, metadata)
         yield step.judged(key, books, Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED)
         yield contract_verdict(key, step.quarantine_reasons())
@@ -283,11 +283,11 @@ def build_silver(plan: TopicPlan) -> dg.AssetsDefinition:
         kinds={"spark", "iceberg", "s3"},
         description=(
             f"`{plan.name}` parsed by its contract ({contract.title or 'JSON Schema'}). Records "
-            f"that do not parse are in `{quarantine_table(plan.name)}` with reason and "
+            f"that do not parse are in `{plan.quarantine_table}` with reason and "
             "coordinates. A window whose landing is not proven is refused."
         ),
         metadata={
-            "dagster/table_name": silver_table(plan.name),
+            "dagster/table_name": plan.silver_table,
             "dagster/storage_kind": "iceberg",
         },
         equation=Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED,

@@ -16,8 +16,10 @@ from penstock_platform.domain.topics import (
     books_key,
     bronze_key,
     quarantine_key,
+    quarantine_table,
     retention_key,
     silver_key,
+    silver_table,
     topic_key,
 )
 
@@ -56,12 +58,20 @@ class TopicPlan:
         return dg.AssetKey(bronze_key(self.name))
 
     @property
+    def silver_table(self) -> str:
+        return silver_table(self.name, self.spec.silver_version)
+
+    @property
+    def quarantine_table(self) -> str:
+        return quarantine_table(self.name, self.spec.silver_version)
+
+    @property
     def silver_key(self) -> dg.AssetKey:
-        return dg.AssetKey(silver_key(self.name))
+        return dg.AssetKey(silver_key(self.name, self.spec.silver_version))
 
     @property
     def quarantine_key(self) -> dg.AssetKey:
-        return dg.AssetKey(quarantine_key(self.name))
+        return dg.AssetKey(quarantine_key(self.name, self.spec.silver_version))
 
     @property
     def books_key(self) -> dg.AssetKey:

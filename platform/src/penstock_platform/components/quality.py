@@ -64,10 +64,12 @@ class ExpectationSpec(BaseModel):
 
 
 class QualitySpec(BaseModel):
-    """A suite: ``windows`` says how many of the newest proven windows it looks at."""
+    """A suite: ``windows`` says how many of the newest proven windows it looks at; ``version`` is
+    the silver table's, as the topic declares it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     topic: str
+    version: int = Field(default=1, ge=1)
     expectations: tuple[ExpectationSpec, ...] = Field(min_length=1)
     windows: int = Field(default=1, ge=1, le=100)
 
@@ -115,7 +117,7 @@ class QualityComponent(dg.Component):
 
 def build_suite(spec: QualitySpec) -> dg.AssetChecksDefinition:
     """All expectations of a topic in one step: Spark reads the windows once."""
-    key = dg.AssetKey(silver_key(spec.topic))
+    key = dg.AssetKey(silver_key(spec.topic, spec.version))
     names = {e.check_name: e for e in spec.expectations}
 
     @dg.multi_asset_check(
@@ -136,7 +138,7 @@ def build_suite(spec: QualitySpec) -> dg.AssetChecksDefinition:
             for name, e in names.items():
                 yield unjudged(key, name, e)
             return
-        frame = silver_rows(penstock, spec.topic, windows)
+        frame = silver_rows(penstock, silver_table(spec.topic, spec.version), windows)
         for e, outcome in zip(spec.expectations, validate(frame, spec.expectations), strict=True):
             yield check_result(key, e, outcome, windows)
 
@@ -158,9 +160,9 @@ def proven_windows(penstock: Connections, spec: QualitySpec) -> list[Window]:
     return found
 
 
-def silver_rows(penstock: Connections, topic: str, windows: Sequence[Window]) -> "DataFrame":
+def silver_rows(penstock: Connections, table: str, windows: Sequence[Window]) -> "DataFrame":
     session = penstock.spark.session()
-    frame = session.table(silver_table(topic))
+    frame = session.table(table)
     return frame.where(frame["window_id"].isin([w.window_id for w in windows]))
 
 

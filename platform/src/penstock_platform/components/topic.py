@@ -61,7 +61,7 @@ class TopicComponent(dg.Component):
         spec = declarations.parse(TopicSpec, values, source)
         contract = None
         if spec.contract is not None:
-            contract = _read_contract(source, spec.contract.file)
+            contract = _read_contract(source, spec.contract.file, spec.contract.version)
         return spec, contract
 
     @classmethod
@@ -94,10 +94,10 @@ class TopicComponent(dg.Component):
         return dg.Definitions(assets=assets)
 
 
-def _read_contract(source: declarations.Source, file: str) -> Contract:
+def _read_contract(source: declarations.Source, file: str, version: int) -> Contract:
     path, at = source.folder / file, source.at("schema", "file")
     try:
-        return load_contract(path.read_text(), declarations.short(path))
+        return load_contract(path.read_text(), declarations.short(path), version)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise declarations.DeclarationError(

@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
@@ -76,13 +76,15 @@ class ContractError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ContractColumn:
-    """A column of silver. ``type`` is Spark SQL's, ``iceberg_type`` the table format's name."""
+    """A column of silver. ``type`` is Spark SQL's, ``iceberg_type`` the table format's name;
+    ``line`` is where the contract's file has it."""
 
     name: str
     type: str
     iceberg_type: str
     nullable: bool
     comment: str = ""
+    line: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +99,13 @@ class ContractRule:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The columns and rules of one contract file."""
+    """The columns and rules of one contract file; ``version`` is that of the silver table."""
 
     file: str
     title: str
     columns: tuple[ContractColumn, ...]
     rules: tuple[ContractRule, ...]
+    version: int = 1
 
     @property
     def parse_schema(self) -> str:
@@ -115,8 +118,11 @@ class Contract:
         return (*COORDINATE_COLUMNS, *((c.name, c.type) for c in self.columns))
 
 
-def load_contract(text: str, file: str) -> Contract:
-    """Read a contract from the text of its file. Raises ContractError; all problems at once."""
+def load_contract(text: str, file: str, version: int = 1) -> Contract:
+    """Read a contract from the text of its file. Raises ContractError; all problems at once.
+
+    ``version`` is the silver table's, as the topic's declaration has it.
+    """
     try:
         schema = json.loads(text)
     except json.JSONDecodeError as error:
@@ -124,7 +130,8 @@ def load_contract(text: str, file: str) -> Contract:
             f"{file}:{error.lineno}: not JSON: {error.msg} (column {error.colno})"
         ) from error
     # JSON is YAML but for tabs, which stand in JSON only between tokens.
-    return _Reader(file, key_lines(text.replace("\t", " "))).read(schema)
+    contract = _Reader(file, key_lines(text.replace("\t", " "))).read(schema)
+    return replace(contract, version=version)
 
 
 class _Reader:
@@ -171,7 +178,8 @@ class _Reader:
             spark, iceberg, nullable = self._type(found, path, top=True)
             must = name in required and not nullable
             comment = str(found.get("description", "")) if isinstance(found, dict) else ""
-            columns.append(ContractColumn(name, spark, iceberg, not must, comment))
+            line = self._lines.get(path, 1)
+            columns.append(ContractColumn(name, spark, iceberg, not must, comment, line))
             if must:
                 rules.append(
                     ContractRule(name, f"{_quoted(name)} IS NOT NULL", f"{name} is missing")

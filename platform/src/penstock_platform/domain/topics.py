@@ -5,7 +5,7 @@ One YAML document a topic::
     metadata: {name: shop.orders, labels: {domain: shop}}
     spec: {partitions: 6, replicas: 1, configs: {cleanup.policy: delete}}
     retention: {keep: 7d, max_bytes: null}
-    schema: {format: json, file: orders.schema.json}
+    schema: {format: json, file: orders.schema.json, version: 1}
     owners: ["team:shop"]
     description: Orders as the shop's checkout sends them.
     deletion_policy: retain                # the only one: no declaration deletes a topic
@@ -122,10 +122,14 @@ class RetentionSpec(_Part):
 
 
 class SchemaSpec(_Part):
-    """The contract by which silver is parsed; ``file`` is relative to the declaration."""
+    """The contract by which silver is parsed; ``file`` is relative to the declaration.
+
+    ``version`` is the silver table's: a contract that does not fit the table gets a new one.
+    """
 
     format: Literal["json"] = "json"
     file: str
+    version: int = Field(default=1, ge=1, le=1000)
 
 
 class LandSpec(_Part):
@@ -264,6 +268,11 @@ class TopicSpec(_Part):
         return table_part(self.name)
 
     @property
+    def silver_version(self) -> int:
+        """The version of the silver table that new windows are parsed into."""
+        return self.contract.version if self.contract is not None else 1
+
+    @property
     def compacted(self) -> bool:
         return "compact" in self.spec.configs.get("cleanup.policy", "delete")
 
@@ -356,12 +365,17 @@ def bronze_table(topic: str) -> str:
     return f"{CATALOG}.bronze.{table_part(topic)}"
 
 
-def silver_table(topic: str) -> str:
-    return f"{CATALOG}.silver.{table_part(topic)}"
+def versioned_part(topic: str, version: int) -> str:
+    """The topic's part in the names of silver and quarantine: ``orders``, ``orders_v2``."""
+    return table_part(topic) if version == 1 else f"{table_part(topic)}_v{version}"
 
 
-def quarantine_table(topic: str) -> str:
-    return f"{CATALOG}.quarantine.{table_part(topic)}"
+def silver_table(topic: str, version: int = 1) -> str:
+    return f"{CATALOG}.silver.{versioned_part(topic, version)}"
+
+
+def quarantine_table(topic: str, version: int = 1) -> str:
+    return f"{CATALOG}.quarantine.{versioned_part(topic, version)}"
 
 
 def mart_table(name: str) -> str:
@@ -382,12 +396,12 @@ def bronze_key(topic: str) -> list[str]:
     return [CATALOG, "bronze", table_part(topic)]
 
 
-def silver_key(topic: str) -> list[str]:
-    return [CATALOG, "silver", table_part(topic)]
+def silver_key(topic: str, version: int = 1) -> list[str]:
+    return [CATALOG, "silver", versioned_part(topic, version)]
 
 
-def quarantine_key(topic: str) -> list[str]:
-    return [CATALOG, "quarantine", table_part(topic)]
+def quarantine_key(topic: str, version: int = 1) -> list[str]:
+    return [CATALOG, "quarantine", versioned_part(topic, version)]
 
 
 def books_key(topic: str) -> list[str]:
@@ -416,7 +430,9 @@ def collisions(declared: Iterable[tuple[TopicSpec, str]]) -> list[str]:
         topics[spec.name] = place
         if spec.land is None:
             continue
-        other, other_place = tables.setdefault(spec.table, (spec.name, place))
+        names = {spec.table, versioned_part(spec.name, spec.silver_version)}
+        taken = [tables.setdefault(name, (spec.name, place)) for name in sorted(names)]
+        other, other_place = next((t for t in taken if t[0] != spec.name), taken[0])
         if other != spec.name:
             problems.append(
                 f"{place}: topics {other} ({other_place}) and {spec.name} would both land in "

@@ -27,11 +27,12 @@ from penstock_platform.domain.reconcile import (
     parsed_plus_quarantined_equals_landed,
     stored_equals_landed,
 )
-from penstock_platform.domain.topics import TopicSpec, bronze_table, quarantine_table, silver_table
+from penstock_platform.domain.topics import TopicSpec, bronze_table
 from penstock_platform.domain.windows import ChainError, Window
 from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.evidence import EvidenceReader
 from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.resources.silver_versions import parsed_tables
 from penstock_platform.resources.truncations import lost_from_log
 
 CODE_VERSION = version("penstock-platform")
@@ -77,10 +78,11 @@ class Bookkeeper:
         """Equation 3 against the current snapshots of bronze, silver and quarantine."""
         lake = self._penstock.lake
         landing = self.landing(window)
+        silver, quarantine = parsed_tables(self._penstock.windows, window, spec)
         result = parsed_plus_quarantined_equals_landed(
             lake.offsets(bronze_table(spec.name), window.window_id),
-            lake.offsets(silver_table(spec.name), window.window_id),
-            lake.offsets(quarantine_table(spec.name), window.window_id),
+            lake.offsets(silver, window.window_id),
+            lake.offsets(quarantine, window.window_id),
         )
         return replace(result, landing=landing)
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from penstock_platform.domain.contract import Contract
+from penstock_platform.domain.contract_changes import column_changes, ddl, left_columns
 from penstock_platform.domain.digests import digest_of_halves
 from penstock_platform.domain.topics import bronze_table, quarantine_table, silver_table
 from penstock_platform.domain.windows import Window
@@ -31,8 +32,9 @@ from penstock_platform.spark.landing import (
 from penstock_platform.spark.tables import (
     QUARANTINE_COLUMNS,
     LakeTable,
-    add_missing_columns,
+    alter_columns,
     base_snapshot,
+    columns_of,
     commit_refused,
     observed,
     overwrite_window,
@@ -70,10 +72,10 @@ def parse_silver(
 ) -> ParseResult:
     """Replace the window's rows in silver and quarantine.
 
-    Raises LandingError: the bronze snapshot is gone, a column of the table has another type than
-    the contract's, a commit was refused ``TRIES_MAX`` times.
+    Raises ContractChangeError when the table was made by a contract that this one does not fit, and
+    LandingError: the bronze snapshot is gone, a commit was refused ``TRIES_MAX`` times.
     """
-    started = time.monotonic()
+    table, started = silver_table(window.topic, contract.version), time.monotonic()
     for attempt in range(1, TRIES_MAX + 1):
         try:
             counted = _attempt(spark, window, contract, job)
@@ -82,11 +84,11 @@ def parse_silver(
                 continue
             raise LandingError(
                 f"window {window.window} of {window.topic} ({window.window_id}) was not parsed "
-                f"into {silver_table(window.topic)} at try {attempt}: {first_line(error)}"
+                f"into {table} at try {attempt}: {first_line(error)}"
             ) from error
         return ParseResult(
-            silver=silver_table(window.topic),
-            quarantine=quarantine_table(window.topic),
+            silver=table,
+            quarantine=quarantine_table(window.topic, contract.version),
             attempt_id=job.attempt_id,
             landed=counted["landed"],
             parsed=counted["parsed"],
@@ -117,10 +119,12 @@ def landed_rows(spark: SparkSession, window: Window, bronze_snapshot: int) -> Da
 def _attempt(
     spark: SparkSession, window: Window, contract: Contract, job: ParseJob
 ) -> dict[str, int]:
-    silver = LakeTable(silver_table(window.topic), contract.silver_columns)
-    quarantine = LakeTable(quarantine_table(window.topic), QUARANTINE_COLUMNS)
+    silver = LakeTable(silver_table(window.topic, contract.version), contract.silver_columns)
+    quarantine = LakeTable(quarantine_table(window.topic, contract.version), QUARANTINE_COLUMNS)
     silver_base = base_snapshot(spark, silver)
-    add_missing_columns(spark, silver)
+    present = columns_of(spark, silver)
+    alter_columns(spark, silver, column_changes(silver.name, present, contract, window.topic))
+    left = {name: present[name] for name in left_columns(present, contract)}
     quarantine_base = base_snapshot(spark, quarantine)
     properties = {
         **snapshot_properties(window, job.attempt_id),
@@ -132,6 +136,7 @@ def _attempt(
     parsed = parse_values(rows, contract)
     good = sf.col(REASON).isNull()
     columns = [sf.col(f"`{name}`") for name, _ in contract.silver_columns]
+    columns += [sf.lit(None).cast(ddl(kind)).alias(name) for name, kind in left.items()]
     kept = parsed.where(good).select(*columns)
     figures = (
         sf.count(sf.lit(1)).alias("landed"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
+
+from penstock_platform.domain.contract_changes import ColumnChange, SparkType, type_of_json
 
 # Every record in full fidelity: bronze is the archive too.
 BRONZE_COLUMNS: tuple[tuple[str, str], ...] = (
@@ -96,13 +98,21 @@ def base_snapshot(spark: SparkSession, table: LakeTable) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def add_missing_columns(spark: SparkSession, table: LakeTable) -> None:
-    """Give the table the columns that its declaration has got since it was created."""
-    present = {name.lower() for name in spark.table(table.name).columns}
-    missing = [(n, kind) for n, kind in table.columns if n.lower() not in present]
-    if missing:
-        columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in missing)
-        spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS ({columns})").collect()
+def columns_of(spark: SparkSession, table: LakeTable) -> dict[str, SparkType]:
+    """The table's columns by name, as ``domain/contract_changes.py`` has types."""
+    fields = spark.table(table.name).schema.jsonValue()["fields"]
+    return {f["name"]: type_of_json(f["type"]) for f in fields}
+
+
+def alter_columns(spark: SparkSession, table: LakeTable, changes: Iterable[ColumnChange]) -> None:
+    """Add columns and fields, and widen types. Racing alterations of one kind are one."""
+    for change in changes:
+        altered = (
+            f"ADD COLUMN {change.path} {change.type}"
+            if change.add
+            else f"ALTER COLUMN {change.path} TYPE {change.type}"
+        )
+        spark.sql(f"ALTER TABLE {table.name} {altered}").collect()
 
 
 def snapshot_of_attempt(spark: SparkSession, table: LakeTable, attempt_id: str) -> int | None:

@@ -1,0 +1,113 @@
+"""``penstock table remake TOPIC``."""
+
+from __future__ import annotations
+
+import click
+
+from penstock_platform.cli.audit import unbalanced
+from penstock_platform.cli.console import (
+    CommandError,
+    console,
+    output_option,
+    print_json,
+    progress_console,
+    settings,
+)
+from penstock_platform.cli.errors import ERROR, NOT_BALANCED
+from penstock_platform.cli.reruns import rerun_all
+from penstock_platform.cli.topic import declarations
+from penstock_platform.cli.window import (
+    RERUNS_AT_ONCE,
+    RERUNS_AT_ONCE_MAX,
+    RUN_TIMEOUT_SECONDS,
+    print_reruns,
+    rerun_summary,
+)
+from penstock_platform.domain.topics import TopicSpec, bronze_table, silver_key, silver_table
+from penstock_platform.domain.windows import TopicRef, Window
+from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.dagster_api import DagsterApi
+from penstock_platform.resources.silver_versions import parsed_into
+
+
+@click.group()
+def command() -> None:
+    """The silver tables that topics are parsed into."""
+
+
+@command.command()
+@click.argument("topic")
+@click.option("--all", "everything", is_flag=True, help="Also windows that are parsed into it.")
+@click.option(
+    "--at-once",
+    default=RERUNS_AT_ONCE,
+    show_default=True,
+    type=click.IntRange(1, RERUNS_AT_ONCE_MAX),
+    help="How many runs at a time.",
+)
+@click.option("--timeout", default=RUN_TIMEOUT_SECONDS, show_default=True, help="Seconds a run.")
+@output_option
+@click.pass_context
+def remake(
+    ctx: click.Context,
+    topic: str,
+    *,
+    everything: bool,
+    at_once: int,
+    timeout: float,
+    output: str,
+) -> None:
+    """Parse the landed windows of TOPIC from bronze into the silver table that is declared now.
+
+    For a new version of the table (`schema: {version: 2}`): windows that it has no receipt for,
+    one run each, oldest first. Called again, it goes on where it was ended. The table of the
+    older version stays as it is. Exit code 1 when a run failed, 3 when a window does not balance.
+    """
+    here = settings()
+    penstock = Connections(here)
+    spec = (declarations(penstock) or {}).get(topic)
+    if spec is None or spec.contract is None:
+        raise CommandError(
+            f"topic {topic} is not declared with a schema, or Dagster does not answer",
+            fix="see: penstock status; penstock topic list",
+        )
+    ref = penstock.kafka.ref(topic)
+    ticks = due_ticks(penstock, ref, spec, everything=everything)
+    out = progress_console(output)
+    done = rerun_all(
+        DagsterApi(here, penstock.clock),
+        ticks,
+        at_once=at_once,
+        timeout=timeout,
+        progress=lambda line: out.print(f"  {line}"),
+        assets=[silver_key(topic, spec.silver_version)],
+    )
+    rows = [rerun_summary(penstock, outcome, w) for outcome in done for w in outcome.windows]
+    failed = [row for row in rows if row["problem"]]
+    wrong = unbalanced(penstock, topic, rows)
+    table = silver_table(topic, spec.silver_version)
+    if output == "json":
+        print_json({"table": table, "windows": rows, "failed": len(failed), "wrong": len(wrong)})
+    else:
+        print_reruns(topic, rows, done)
+        console().print(
+            f"{table}: {len(rows):,} windows parsed; {len(failed):,} runs failed, "
+            f"{len(wrong):,} windows do not balance"
+        )
+    ctx.exit(ERROR if failed else NOT_BALANCED if wrong else 0)
+
+
+def due_ticks(
+    penstock: Connections, ref: TopicRef, spec: TopicSpec, *, everything: bool
+) -> list[list[Window]]:
+    """The windows to parse, by tick: landed, and not yet parsed into the declared version."""
+    ticks: dict[str, list[Window]] = {}
+    for window in penstock.windows.all(ref):
+        ticks.setdefault(window.window, []).append(window)
+    store, version = penstock.windows, spec.silver_version
+    return [
+        windows
+        for windows in ticks.values()
+        if all(store.receipts(ref, bronze_table(ref.topic), w.sequence) for w in windows)
+        and (everything or not all(parsed_into(store, w, version) for w in windows))
+    ]
