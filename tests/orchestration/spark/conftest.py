@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock_platform.domain.cron import CronWindow
-from penstock_platform.domain.windows import Window, plan_freeze
+from penstock_platform.domain.windows import FreezePlan, Window, plan_freeze
 from penstock_platform.resources.connections import Connections
 from penstock_platform.testing.clock import EPOCH
 from penstock_platform.testing.fixtures import (  # noqa: F401, RUF100 - fixtures, by their names
@@ -60,15 +60,14 @@ class Desk:
         newest = store.newest(ref)
         opens = EPOCH + timedelta(minutes=newest.sequence + 1 if newest else 0)
         due = CronWindow(opens, opens + timedelta(minutes=1))
-        (window,) = plan_freeze(
+        plan = FreezePlan(
             ref,
-            newest,
-            [due],
             self.penstock.kafka.offsets(self.topic),
             max_records=10_000_000,
             frozen_at=due.closes,
             code_version="test",
         )
+        (window,) = plan_freeze(plan, newest, [due])
         assert store.publish(window)
         return window
 

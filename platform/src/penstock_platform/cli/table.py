@@ -14,6 +14,7 @@ from penstock_platform.cli.console import (
     settings,
 )
 from penstock_platform.cli.errors import ERROR, NOT_BALANCED
+from penstock_platform.cli.project import Connections, DagsterApi
 from penstock_platform.cli.reruns import rerun_all
 from penstock_platform.cli.topic import declarations
 from penstock_platform.cli.window import (
@@ -25,8 +26,6 @@ from penstock_platform.cli.window import (
 )
 from penstock_platform.domain.topics import TopicSpec, bronze_table, silver_key, silver_table
 from penstock_platform.domain.windows import TopicRef, Window
-from penstock_platform.resources.connections import Connections
-from penstock_platform.resources.dagster_api import DagsterApi
 from penstock_platform.resources.silver_versions import parsed_into
 
 
