@@ -150,6 +150,12 @@ class TwinLake:
             for offsets in found.values()
         )
 
+    def snapshots_with(self, _table: str, _window_id: str) -> list[Any]:
+        return []
+
+    def digest_at(self, _table: str, _window_id: str, _snapshot_id: int) -> str | None:
+        return None
+
     def location(self, table: str) -> str:
         return f"s3://twin/{table}"
 

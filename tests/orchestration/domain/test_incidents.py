@@ -24,6 +24,7 @@ from penstock_platform.domain.incident_states import (
 )
 from penstock_platform.domain.incidents import observe
 from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.recovery import RerunSource, SourceKind, with_source
 from penstock_platform.testing.clock import EPOCH
 from penstock_platform.testing.windows import make_window
 
@@ -395,3 +396,38 @@ def test_an_outage_that_ends_and_comes_again_names_what_each_stopped():
     stops = [alert["payload"]["custom_details"]["stops"] for alert in alerts]
     assert stops == [["A"], ["A"], ["B"]]
     assert incidents.open["outage:prod:store"].incident.stops == ("B",)
+
+
+VANISHED = Finding("vanished", (OffsetRange(3, 118204, 118241),))
+
+
+def noted(source, *findings):
+    result = EquationResult(LANDED, S.MISSING, 1000, 963, findings)
+    _, [alert] = run(Incidents(), observe("prod", FIRST, with_source(result, source)))
+    return alert["payload"]["summary"], alert["payload"]["custom_details"]
+
+
+def test_what_vanished_after_its_proof_keeps_the_command_that_restores_it():
+    source = RerunSource(SourceKind.SNAPSHOT, snapshot_id=77, landed_at="2026-11-20T00:01:00Z")
+    summary, details = noted(source, VANISHED)
+    assert "37 records vanished from the table after they were proven; the log no longer" in summary
+    assert details["rerun"] == "penstock window rerun shop.orders 2026-11-20-00:00"
+    assert "restores it from snapshot 77" in details["rerun_from"]
+
+
+@pytest.mark.parametrize("kind", ["vanished", "altered", "missing"])
+def test_without_anything_that_proves_there_is_no_command_and_the_alert_says_so(kind):
+    finding = Finding(kind, VANISHED.ranges)
+    summary, details = noted(RerunSource(SourceKind.NOTHING), finding)
+    assert "rerun" not in details
+    assert "no command brings it back" in summary
+    assert "no command brings it back" in details["rerun_from"]
+
+
+def test_what_was_never_landed_is_beyond_help_and_the_rest_of_its_window_is_not():
+    away = Finding("retained_away", (OffsetRange(3, 118000, 118100),))
+    never = RerunSource(SourceKind.NEVER)
+    summary, details = noted(never, away)
+    assert "100 records deleted before they were landed" in summary
+    assert "rerun" not in details
+    assert "rerun" in noted(never, away, LOST)[1]

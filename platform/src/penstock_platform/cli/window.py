@@ -26,6 +26,7 @@ from penstock_platform.cli.topic import declarations
 from penstock_platform.domain.books import Book, WindowState, state_on
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.domain.recreation import LostTopic
+from penstock_platform.domain.recovery import rerun_sentence
 from penstock_platform.domain.topics import bronze_table, table_part
 from penstock_platform.domain.windows import TopicRef, Window
 from penstock_platform.resources.books import Bookkeeper
@@ -215,6 +216,7 @@ def book_summary(book: Book) -> dict[str, Any]:
                 "state": str(r.state),
                 "expected": r.expected,
                 "found": r.found,
+                "rerun_from": rerun_sentence(r),
                 "findings": [
                     {
                         "kind": f.kind,
@@ -266,6 +268,8 @@ def print_book(book: dict[str, Any], number: int) -> None:
             f"  [{style}]{equation['state']:<10}[/] {equation['equation']}: "
             f"expected {equation['expected']:,}, found {equation['found']:,}"
         )
+        if equation["rerun_from"]:
+            out.print(f"      {equation['rerun_from']}")
         for finding in equation["findings"]:
             ranges = finding["ranges"]
             spans = ", ".join(f"{p}:{a}-{b - 1}" for p, a, b in ranges[:RANGES_SHOWN])

@@ -12,6 +12,12 @@ from penstock_platform.domain.books import Equation, EquationResult, Finding, Wi
 from penstock_platform.domain.clock import from_iso
 from penstock_platform.domain.incident_states import Incident, Observation
 from penstock_platform.domain.ranges import OffsetRange, count, merge, tell
+from penstock_platform.domain.recovery import (
+    SOURCE_KEY,
+    SourceKind,
+    rerun_helps,
+    rerun_sentence,
+)
 from penstock_platform.domain.windows import Window
 
 RANGES_IN_ALERT_MAX = 100
@@ -113,6 +119,8 @@ def _summary(window: Window, result: EquationResult, findings: Sequence[Finding]
         places = f" ({tell(ranges, 3)})" if ranges else ""
         noun = "record" if records == 1 else "records"
         parts.append(f"{records:,} {noun} {_LACK.get(kind, kind)}{where}{places}")
+    if result.detail.get(SOURCE_KEY) == SourceKind.NOTHING:
+        parts.append(rerun_sentence(result))
     return f"{span}: {'; '.join(parts) or f'{result.equation} is {result.state}'}"
 
 
@@ -148,7 +156,8 @@ def _details(
         "manifest": manifest,
         "show": f"penstock window show {window.topic} {window.name}",
     }
-    if _rerun_helps(findings):
+    details["rerun_from"] = rerun_sentence(result)
+    if rerun_helps(result, findings):
         details["rerun"] = rerun_command(window.topic, window.window)
     left_out = count(_all(findings)) - sum(
         end - start
@@ -158,12 +167,6 @@ def _details(
     if left_out > 0:
         details["records_not_listed"] = left_out
     return {key: value for key, value in details.items() if value not in ("", [])}
-
-
-def _rerun_helps(findings: Sequence[Finding]) -> bool:
-    """Landing again mends the lake; it brings no evidence, and nothing that the log has lost."""
-    beyond_help = {"retained_away", "log_truncated", "beyond_log_end", "hole"}
-    return any(f.kind not in beyond_help and f.state is not WindowState.UNAUDITED for f in findings)
 
 
 def _all(findings: Sequence[Finding]) -> list[OffsetRange]:

@@ -13,14 +13,21 @@ One choice, used by the landing, by the alert and by ``penstock window show``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from penstock_platform.domain.books import EquationResult, Finding, WindowState
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.domain.receipts import Receipt
 
 # Snapshots whose rows are read for one choice; each costs a scan of the window.
 SNAPSHOTS_TRIED_MAX = 20
+# Keys of an equation result's detail: the source's kind, and its sentence.
+SOURCE_KEY, SENTENCE_KEY = "rerun_from", "rerun_says"
+# What no landing brings back, whatever it reads.
+_BEYOND_HELP = frozenset({"beyond_log_end", "hole"})
+# What only a snapshot brings back.
+_BEYOND_THE_LOG = frozenset({"retained_away", "log_truncated"})
 # The digest of a window's rows as of a snapshot; None where they cannot be read any more.
 DigestOf = Callable[[int], str | None]
 
@@ -110,6 +117,31 @@ def choose_source(
                 SourceKind.SNAPSHOT, tuple(gone), snapshot_id, receipt.digest, receipt.landed_at
             )
     return RerunSource(SourceKind.NOTHING, tuple(gone))
+
+
+def with_source(result: EquationResult, source: RerunSource) -> EquationResult:
+    """The result with a note of what a re-run would read; for alerts and ``window show``."""
+    noted = {SOURCE_KEY: str(source.kind.value), SENTENCE_KEY: str(source)}
+    return replace(result, detail={**result.detail, **noted})
+
+
+def rerun_helps(result: EquationResult, findings: Sequence[Finding]) -> bool:
+    """Whether landing again repairs anything of what was found.
+
+    It brings no evidence. What the log has lost it brings back from a snapshot that proves; where
+    nothing proves, it refuses to do anything.
+    """
+    kind = str(result.detail.get(SOURCE_KEY, ""))
+    if kind == SourceKind.NOTHING:
+        return False
+    restored = kind in (SourceKind.SNAPSHOT, SourceKind.COMMIT)
+    lost = _BEYOND_HELP if restored else _BEYOND_HELP | _BEYOND_THE_LOG
+    return any(f.kind not in lost and f.state is not WindowState.UNAUDITED for f in findings)
+
+
+def rerun_sentence(result: EquationResult) -> str:
+    """What a re-run would read, or why there is no command; empty where it was not asked."""
+    return str(result.detail.get(SENTENCE_KEY, ""))
 
 
 def _in_order(receipts: Sequence[Receipt], snapshots: Sequence[KeptSnapshot]) -> Iterator[int]:

@@ -32,6 +32,7 @@ from penstock_platform.domain.windows import ChainError, Window
 from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.evidence import EvidenceReader
 from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.resources.recovery import noting_source
 from penstock_platform.resources.silver_versions import parsed_tables
 from penstock_platform.resources.truncations import lost_from_log
 
@@ -126,7 +127,7 @@ class Bookkeeper:
         first found. Without ``spec`` the equations that apply are those of the book before.
         """
         store = self._penstock.windows
-        judged = list(results)
+        judged = [noting_source(self._penstock, window, result) for result in results]
 
         def make(earlier: Book | None) -> Book:
             return Book.of(

@@ -27,6 +27,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from sqlalchemy.exc import OperationalError
 
+from penstock_platform.domain.digests import digest_of, row_digests
 from penstock_platform.settings import Settings
 from penstock_platform.spark.session import CATALOG, sqlite_path
 
@@ -115,6 +116,17 @@ class Lake:
             .scan(row_filter=_of(window_id), selected_fields=columns, limit=limit)
             .to_arrow()
         )
+
+    def digest_at(self, table: str, window_id: str, snapshot_id: int) -> str | None:
+        """The digest of a window's rows as of a snapshot; None where that or a file is gone."""
+        found = self._table(table)
+        if found.metadata.snapshot_by_id(snapshot_id) is None:
+            return None
+        scan = found.scan(row_filter=_of(window_id), snapshot_id=snapshot_id)
+        try:
+            return digest_of(row_digests(batch) for batch in scan.to_arrow_batch_reader())
+        except FileNotFoundError:
+            return None
 
     def values(self, table: str, window_id: str) -> Iterator[tuple[int, int, bytes | None]]:
         """(partition, offset, value) of a window's bronze rows, in any order, batch by batch."""

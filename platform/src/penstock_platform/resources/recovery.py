@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock_platform.domain.books import Equation, EquationResult, WindowState
 from penstock_platform.domain.ranges import OffsetRange, merge
 from penstock_platform.domain.reconcile import retained_away
 from penstock_platform.domain.recovery import (
@@ -15,13 +16,24 @@ from penstock_platform.domain.recovery import (
     KeptSnapshot,
     RerunSource,
     choose_source,
+    with_source,
 )
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.domain.windows import Window
+<<<<<<< HEAD
 from penstock_platform.resources.truncations import lost_from_log
+=======
+from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.resources.lake import LakeError
+>>>>>>> 17cb072 (Say in the alert what a re-run reads, and plainly where nothing brings records back)
 
 if TYPE_CHECKING:
     from penstock_platform.resources.connections import Connections
+
+# States of an equation that a landing may repair.
+DAMAGE = frozenset(
+    {WindowState.MISSING, WindowState.DUPLICATE, WindowState.MIXED, WindowState.CORRUPT}
+)
 
 
 def rerun_source(
@@ -43,6 +55,24 @@ def rerun_source(
         kept_snapshots(penstock, table, window),
         digest_of,
     )
+
+
+def noting_source(penstock: Connections, window: Window, result: EquationResult) -> EquationResult:
+    """Equation 1's result with a note of what a re-run would read, where something is wrong.
+
+    Without the note where broker or lake do not answer: it is advice, and the result stands.
+    """
+    if result.equation is not Equation.STORED_EQUALS_LANDED or result.state not in DAMAGE:
+        return result
+    table = bronze_table(window.topic)
+
+    def digest_at(snapshot_id: int) -> str | None:
+        return penstock.lake.digest_at(table, window.window_id, snapshot_id)
+
+    try:
+        return with_source(result, rerun_source(penstock, window, digest_at))
+    except (ClusterError, LakeError, OSError):
+        return result
 
 
 def missing_in_log(penstock: Connections, window: Window) -> tuple[OffsetRange, ...]:
