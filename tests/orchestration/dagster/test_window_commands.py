@@ -13,6 +13,7 @@ from dagster_graphql.schema import create_schema
 
 from penstock_platform.cli import alert as alert_command
 from penstock_platform.cli import audit as audit_command
+from penstock_platform.cli import table as table_command
 from penstock_platform.cli import topic as topic_command
 from penstock_platform.cli import window as window_command
 from penstock_platform.components import landing
@@ -29,7 +30,7 @@ Run = Callable[..., Result]
 @pytest.fixture
 def run(ready: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command on the stage: ``run(window_command, "list", "shop.orders")``."""
-    for module in (window_command, audit_command, topic_command):
+    for module in (window_command, audit_command, topic_command, table_command):
         monkeypatch.setattr(module, "Connections", lambda _settings: ready.twin)
         monkeypatch.setattr(module, "settings", lambda: ready.twin.settings)
     monkeypatch.setattr(alert_command, "settings", lambda: ready.twin.settings)
@@ -45,12 +46,13 @@ class FakeApi:
 
     stage: Any
     launched: list[tuple[str, dict[str, str]]]
+    assets: Any = None
 
     def __init__(self, _settings: object, _clock: object) -> None:
         pass
 
     def launch(self, job: str, tags: dict[str, str], assets: Any = None) -> str:
-        assert assets is None
+        type(self).assets = assets
         type(self).launched.append((job, tags))
         return f"run-{len(type(self).launched)}"
 
@@ -287,6 +289,31 @@ def test_a_run_that_dagster_does_not_take_stops_no_other(
     assert result.exit_code == 1
     assert "Dagster did not launch it" in result.output
     assert f"shop.orders {windows[1].window}: BALANCED" in result.output
+
+
+def test_a_table_is_remade_for_windows_that_its_version_lacks_and_goes_on_where_it_ended(
+    ready: Any, run: Run, api: type[FakeApi], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = [ready.landed(20) for _ in range(2)]
+    ready.frozen(5)  # not landed: its own run will parse it
+    spec = ready.plan.spec
+    second = spec.model_copy(update={"contract": spec.contract.model_copy(update={"version": 2})})
+    declared = {"shop.orders": second}
+    monkeypatch.setattr(table_command, "declarations", lambda _penstock: declared)
+    monkeypatch.setattr(table_command, "DagsterApi", api)
+
+    result = run(table_command, "remake", "shop.orders", "--at-once", "1")
+
+    assert [tags["dagster/partition"] for _, tags in api.launched] == [w.window for w in windows]
+    assert api.assets == [["lake", "silver", "shop_orders_v2"]]
+    assert "lake.silver.shop_orders_v2: 2 windows parsed; 0 runs failed" in result.output
+    declared["shop.orders"] = spec
+    api.launched.clear()
+    assert run(table_command, "remake", "shop.orders").exit_code == 0
+    assert api.launched == [], "the first version has them"
+    run(table_command, "remake", "shop.orders", "--all", "--at-once", "1")
+    assert len(api.launched) == 2
+    assert api.assets == [["lake", "silver", "shop_orders"]]
 
 
 @pytest.mark.parametrize("more", [(), ("2026-11-20-00:00", "--quarantined")])
