@@ -6,7 +6,6 @@ Every case is a window that the sweep has passed, and a table that somebody has 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -172,20 +171,3 @@ def test_a_log_that_holds_other_records_now_does_not_replace_what_was_landed(
     assert proven.sha == proven.before
     assert landed.source.gone == proven.window.ranges
     assert landed.receipt.digest == proven.first.receipt.digest
-
-
-def test_a_tail_that_the_log_has_lost_comes_from_the_receipts_snapshot(
-    penstock: Connections, proven: Proven, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A power cut took the log's end; the table's rows of it were changed after that."""
-    held = penstock.kafka.offsets
-
-    def cut(topic: str) -> Any:
-        return {p: replace(o, high_watermark=70, last_stable=70) for p, o in held(topic).items()}
-
-    monkeypatch.setattr(penstock.kafka, "offsets", cut)
-    proven.sweep({0: 20, 1: 0})
-    proven.sql("DELETE FROM {table} WHERE offset > 50")
-    landed = land_window(penstock, proven.window)
-    assert proven.sha == proven.before
-    assert landed.recovered == 20 + 30 + 30

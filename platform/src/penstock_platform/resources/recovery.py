@@ -19,13 +19,10 @@ from penstock_platform.domain.recovery import (
     with_source,
 )
 from penstock_platform.domain.topics import bronze_table
-from penstock_platform.domain.windows import Window
-<<<<<<< HEAD
-from penstock_platform.resources.truncations import lost_from_log
-=======
+from penstock_platform.domain.windows import ChainError, Window
 from penstock_platform.resources.kafka import ClusterError
 from penstock_platform.resources.lake import LakeError
->>>>>>> 17cb072 (Say in the alert what a re-run reads, and plainly where nothing brings records back)
+from penstock_platform.resources.truncations import lost_from_log
 
 if TYPE_CHECKING:
     from penstock_platform.resources.connections import Connections
@@ -71,7 +68,7 @@ def noting_source(penstock: Connections, window: Window, result: EquationResult)
 
     try:
         return with_source(result, rerun_source(penstock, window, digest_at))
-    except (ClusterError, LakeError, OSError):
+    except (ChainError, ClusterError, LakeError, OSError):
         return result
 
 
