@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
 from penstock_platform.domain.contract import Contract
 from penstock_platform.domain.contract_changes import column_changes, ddl, left_columns
@@ -135,17 +136,19 @@ def _attempt(
     seen = Observation()
     parsed = parse_values(rows, contract)
     good = sf.col(REASON).isNull()
-    columns = [sf.col(f"`{name}`") for name, _ in contract.silver_columns]
-    columns += [sf.lit(None).cast(ddl(kind)).alias(name) for name, kind in left.items()]
-    kept = parsed.where(good).select(*columns)
+    declared = [sf.col(f"`{name}`") for name, _ in contract.silver_columns]
+    nulls = [sf.lit(None).cast(ddl(kind)).alias(name) for name, kind in left.items()]
+    # In the table's order of fields and with its names; columns that stay null add nothing.
+    fields = spark.table(silver.name).schema.fields
+    digest = row_digest(StructType([f for f in fields if f.name not in left]))
     figures = (
         sf.count(sf.lit(1)).alias("landed"),
         sf.count(sf.when(good, sf.lit(1))).alias("parsed"),
-        *digest_halves(sf.when(good, row_digest(kept.schema))),
+        *digest_halves(sf.when(good, digest)),
     )
     job.at("writing")
     overwrite_window(
-        parsed.observe(seen, *figures).where(good).select(*columns),
+        parsed.observe(seen, *figures).where(good).select(*declared, *nulls),
         silver,
         window.window_id,
         silver_base,
