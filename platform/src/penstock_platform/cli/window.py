@@ -25,8 +25,8 @@ from penstock_platform.cli.reruns import Rerun, quarantining, rerun_all, windows
 from penstock_platform.cli.topic import declarations
 from penstock_platform.domain.books import Book, WindowState, state_on
 from penstock_platform.domain.ranges import OffsetRange
-from penstock_platform.domain.recreation import LostTopic
 from penstock_platform.domain.recovery import rerun_sentence
+from penstock_platform.domain.recreation import LostTopic
 from penstock_platform.domain.topics import bronze_table, table_part
 from penstock_platform.domain.windows import TopicRef, Window
 from penstock_platform.resources.books import Bookkeeper
