@@ -327,6 +327,8 @@ def _environment(settings: Settings, name: str, env: Mapping[str, str]) -> dict[
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "GX_ANALYTICS_ENABLED": "false",
+        # Dagster's minute for any call is too short for a busy machine of two cores.
+        "DAGSTER_GRPC_TIMEOUT_SECONDS": "300",
         # Many small worker processes: glibc's arena per thread would cost more than the data.
         "MALLOC_ARENA_MAX": "2",
         **WITHOUT_THREADS,

@@ -147,7 +147,7 @@ def dagster_yaml(settings: Settings) -> str:
             "run_monitoring": {
                 "enabled": True,
                 "poll_interval_seconds": 5,
-                "start_timeout_seconds": 180,
+                "start_timeout_seconds": 900,
                 "cancel_timeout_seconds": 60,
             },
             "run_retries": {"enabled": True, "max_retries": 0},

@@ -35,9 +35,9 @@ from penstock_platform.services.workers import ask
 
 # The process of a run: "<pid> <start, in seconds since the epoch>". Hidden in the UI by its dot.
 WORKER_TAG = ".dagster/penstock_worker"
-ASK_SECONDS = 30.0
+ASK_SECONDS = 180.0
 # The service imports its code anew (some seconds) and is asked again.
-STALE_SECONDS = 60.0
+STALE_SECONDS = 300.0
 STALE_PAUSE_SECONDS = 0.1
 # A worker reports its process id seconds after it started; a process that is younger than that
 # report took over a dead one's id.

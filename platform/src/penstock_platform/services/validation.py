@@ -24,7 +24,7 @@ from pathlib import Path
 from penstock_platform.services.errors import ServiceError
 from penstock_platform.settings import HOME_VARIABLE, Settings
 
-TIMEOUT_SECONDS = 180
+TIMEOUT_SECONDS = 900
 LAST_LINES = 5
 
 
