@@ -668,3 +668,9 @@ def test_every_mishap_of_a_random_history_is_found_in_its_window(seed):
     unclaimed = found.pop("unclaimed", set()) | found.pop("incarnation_silent", set())
     assert unclaimed == loose, f"seed {seed}"
     assert found == model.expected, f"seed {seed}"
+
+
+def test_a_claim_that_ends_where_the_window_starts_brings_no_tail():
+    producers = producers_of("orders", [event(A, 1, account((0, 3, 10, 1), (0, 10, 12, 1)))])
+    assert claimed_since(WINDOW, producers) == {0: 10}
+    assert tails(WINDOW, producers) == ()
