@@ -410,7 +410,7 @@ def test_a_log_that_became_shorter_steps_the_chain_back(world):
     assert spans(after)[0] == (6, 9)
     assert after.partitions[0].truncated is None
     assert after.last_truncation == 1
-    assert store.cuts(after.ref) == [Cut(1, 0, 6)]
+    assert store.cuts(after.ref) == [Cut(1, 0, 6, 10)]
     assert lost_ranges(first, store.cuts(after.ref)) == (OffsetRange(0, 6, 10),)
     assert lost_ranges(after, store.cuts(after.ref)) == ()
     assert ends_in_log(first, store.cuts(after.ref)) == {0: 6, 1: 0}

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from penstock_platform.domain.books import Equation, WindowState
-from penstock_platform.domain.ranges import OffsetRange
+from penstock_platform.domain.claims import StoredRecords
+from penstock_platform.domain.ranges import OffsetRange, intersect
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.domain.windows import Window
+from penstock_platform.resources.books import Bookkeeper
 
 
 def cut(stage: Any, offset: int, regrown: int) -> None:
@@ -56,3 +59,34 @@ def test_landed_before_the_cut_stays_proven(ready: Any) -> None:
     assert findings(ready, first) == {}
     rows = ready.twin.lake.offsets(bronze_table(ready.topic), first.window_id)[0]
     assert np.array_equal(rows, np.arange(100))
+
+
+def test_claims_on_offsets_that_exist_twice_belong_to_the_records_they_describe(
+    ready: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after the cut the same offsets hold records of two producers."""
+    first = ready.landed(100)
+    cut(ready, 60, 0)
+    monkeypatch.setitem(type(ready).claim.__globals__, "INCARNATION", 4712)
+    ready.claim(ready.produce(90))  # offsets 60 to 149, of another producer
+    ready.pass_time(60)
+    ready.tick("window_sensor")
+    second = ready.newest()
+    assert [(r.start, r.end) for r in second.ranges if r] == [(60, 150)]
+
+    def stored(_self: Any, windows: Any, wanted: Any) -> dict[int, StoredRecords]:
+        offsets, owners = [], []
+        for window in windows:
+            owner = 4711 if window.sequence == first.sequence else 4712
+            for r in intersect(window.ranges, wanted):
+                offsets += range(r.start, r.end)
+                owners += [owner] * len(r)
+        zeros = np.zeros(len(offsets), np.uint64)
+        return {0: StoredRecords.of(offsets, owners, offsets, zeros)}
+
+    monkeypatch.setattr(Bookkeeper, "_stored", stored)
+    assert ready.land(second).success
+    for window in (first, second):
+        book = Bookkeeper(ready.twin).prove_produced(window, ready.plan.spec)
+        result = book.result(Equation.PRODUCED_EQUALS_STORED)
+        assert result.balanced, (window.sequence, result.findings)

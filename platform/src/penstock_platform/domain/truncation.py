@@ -27,11 +27,12 @@ from penstock_platform.domain.windows import (
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A truncation that the chain recorded: windows before ``sequence`` lost what they hold of
-    this partition from ``offset`` on."""
+    this partition from ``offset`` on, up to ``previous_end``."""
 
     sequence: int
     partition: int
     offset: int
+    previous_end: int
 
 
 def chain_ends(newest: Window | None, starts: Mapping[int, StartOffset]) -> dict[int, StartOffset]:
@@ -90,7 +91,7 @@ def truncations_of(
 def cuts_in(windows: Iterable[Window]) -> list[Cut]:
     """The truncations that these windows record, in their order."""
     return [
-        Cut(window.sequence, p.p, p.truncated.offset)
+        Cut(window.sequence, p.p, p.truncated.offset, p.truncated.previous_end)
         for window in windows
         for p in window.partitions
         if p.truncated is not None

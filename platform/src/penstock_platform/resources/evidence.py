@@ -31,10 +31,19 @@ from penstock_platform.domain.books import Equation, EquationResult
 from penstock_platform.domain.claims import StoredRecords, producers_of, tails
 from penstock_platform.domain.clock import Clock, from_iso, to_iso
 from penstock_platform.domain.evidence import Circumstances, produced_equals_stored
-from penstock_platform.domain.ranges import OffsetRange, by_partition, count, intersect, subtract
+from penstock_platform.domain.overlap import claims_within, shared_ranges, without_claims_of
+from penstock_platform.domain.ranges import (
+    OffsetRange,
+    by_partition,
+    count,
+    intersect,
+    merge,
+    subtract,
+)
 from penstock_platform.domain.topics import AUDIT_TOPIC, TopicSpec, bronze_table
+from penstock_platform.domain.truncation import Cut, lost_ranges
 from penstock_platform.domain.unjudged import EvidenceGaps
-from penstock_platform.domain.windows import PartitionOffsets, TopicRef, Window
+from penstock_platform.domain.windows import PartitionOffsets, TopicRef, Window, WindowPartition
 from penstock_platform.resources.kafka import UnknownTopicError
 from penstock_platform.resources.windows import WindowStore
 
@@ -146,7 +155,13 @@ class EvidenceReader:
         read = self.read(window, spec)
         # After the events: whatever they claim was in the log when its end is asked for.
         log_ends = {p: o.high_watermark for p, o in self._kafka.offsets(window.topic).items()}
-        read = read.credible(window, log_ends)
+        cuts = self._store.cuts(window.ref)
+        reached = dict(log_ends)  # before it was cut, a log held more than it does now
+        for p, end in [(p.p, p.end) for p in window.partitions] + [
+            (cut.partition, cut.previous_end) for cut in cuts
+        ]:
+            reached[p] = max(reached.get(p, 0), end)
+        read = self._own_claims(window, read.credible(window, reached), stored, cuts)
         producers = producers_of(window.topic, read.events, window.topic_id)
         before = tails(window, producers)
         covering = self._covering(window, before)
@@ -228,6 +243,55 @@ class EvidenceReader:
             return about(placed, window.topic, window.topic_id, nameless_from_ms)
 
         return accounts
+
+    def _own_claims(
+        self, window: Window, read: EvidenceRead, stored: StoredReader, cuts: Sequence[Cut]
+    ) -> EvidenceRead:
+        """Without the claims on the other records that stood, or stand, at this window's offsets:
+        where the log was cut and grew again."""
+        for other in self._overlapping(window, cuts):
+            shared = shared_ranges(window, other, cuts)
+            wanted = merge(claims_within(read.placed, window.topic, shared))
+            before = [
+                OffsetRange(r.partition, r.start, min(r.end, p.start))
+                for r in wanted
+                for p in other.partitions
+                if p.p == r.partition and r.start < p.start
+            ]
+            # Asked for apart: the windows before hold records at the other's offsets too.
+            records = [
+                stored(windows, ranges)
+                for windows, ranges in (
+                    (self._covering(other, before), merge(before)),
+                    ([other], intersect(wanted, other.ranges)),
+                )
+                if windows and ranges
+            ]
+            placed = without_claims_of(read.placed, window.topic, shared, records)
+            read = replace(read, placed=placed)
+        return read
+
+    def _overlapping(self, window: Window, cuts: Sequence[Cut]) -> Iterator[Window]:
+        """The windows of the chain that hold other records at some of this window's offsets."""
+        if not cuts:
+            return
+        newest = self._store.newest(window.ref)
+        last = newest.sequence if newest is not None else 0
+        # A window that ends before every cut overlaps none; those between are few.
+        sequence = max(cut.sequence for cut in cuts if cut.sequence <= last)
+        lowest = min(sequence, window.sequence)
+        while lowest > 0:
+            before = self._store.get(window.ref, lowest - 1)
+            if before is None or not lost_ranges(before, cuts):
+                break
+            lowest -= 1
+        for number in range(lowest, last + 1):
+            other = self._store.get(window.ref, number)
+            if other is not None and number != window.sequence:
+                if shared_ranges(window, other, cuts):
+                    yield other
+                elif number > sequence and all(p.start >= q.end for p, q in _pairs(other, window)):
+                    return
 
     def _known_since(self, window: Window) -> datetime | None:
         """A time before which nothing of this window was stored; None when there is no such."""
@@ -331,6 +395,11 @@ class EvidenceReader:
                 found.append(before)
             left = subtract(left, before.ranges)
         return found[::-1]
+
+
+def _pairs(one: Window, other: Window) -> Iterator[tuple[WindowPartition, WindowPartition]]:
+    entries = {p.p: p for p in other.partitions}
+    return ((p, entries[p.p]) for p in one.partitions if p.p in entries)
 
 
 def _behind(window: Window, r: OffsetRange) -> bool:
