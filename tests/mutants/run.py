@@ -6,7 +6,7 @@ Each mutant (``mutations.py``) is imported in the module's place by a forked pro
 tests that ``SUBJECTS`` names until one fails. No file is changed. Survivors that ``survivors.md``
 gives a reason for count as equivalent. Exit code 1 if fewer than 95 % of the others were killed.
 
-Why not mutmut (3.8) or cosmic-ray (8): mutmut leaves out properties and whole statements, of which
+Why not mutmut or cosmic-ray: mutmut leaves out properties and whole statements, of which
 ``books.py`` is made, and changes the words of messages instead; cosmic-ray edits the files in place
 and starts pytest anew for each of some 1,600 mutants.
 """
@@ -45,13 +45,17 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         "ranges": ("ranges",),
         "reconcile": ("reconcile",),
         "books": ("books_object", "acceptance", "reconcile"),
-        "windows": ("windows", "chain_health"),
         "retention": ("retention_plan", "acceptance"),
         "incidents": ("incidents",),
         "incident_states": ("incidents",),
         "chain_health": ("chain_health",),
     }.items()
 }
+SUBJECTS[f"{DOMAIN}/windows.py"] = (
+    "tests/orchestration/archive/test_window_store.py",
+    "tests/orchestration/archive/test_freezer_races.py",
+    f"{DOMAIN_TESTS}/test_chain_health.py",
+)
 SUBJECTS[f"{CLIENT}/ledger.py"] = ("tests/client/test_ledger.py",)
 OURS = ("penstock_platform", "penstock_client", "penstock_pipelines", "test_", "conftest")
 

@@ -13,16 +13,28 @@ import pytest
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def mutations() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mutations", HERE / "mutations.py")
+def load(patch: pytest.MonkeyPatch, name: str) -> ModuleType:
+    """The file ``name`` of this folder as a module, imported for as long as ``patch`` lasts."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "mutations", module)
-        spec.loader.exec_module(module)
+    patch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def mutations() -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        return load(patch, "mutations")
+
+
+def test_every_module_to_try_and_its_tests_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    load(monkeypatch, "mutations")
+    run = load(monkeypatch, "run")
+    named = {path for subject, tests in run.SUBJECTS.items() for path in (subject, *tests)}
+    assert {path for path in named if not (run.ROOT / path).is_file()} == set()
 
 
 @pytest.mark.parametrize(
