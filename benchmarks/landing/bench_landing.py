@@ -39,7 +39,7 @@ from penstock_platform.domain.contract import load_contract
 from penstock_platform.domain.cron import CronWindow
 from penstock_platform.domain.reconcile import stored_equals_landed
 from penstock_platform.domain.topics import bronze_table
-from penstock_platform.domain.windows import Window, plan_freeze
+from penstock_platform.domain.windows import FreezePlan, Window, plan_freeze
 from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.landing import land_window, parse_window
 from penstock_platform.spark.stored import stored_records
@@ -221,15 +221,14 @@ def fill(
     newest = penstock.windows.newest(ref)
     opens = EPOCH + timedelta(minutes=newest.sequence + 1 if newest else 0)
     due = CronWindow(opens, opens + timedelta(minutes=1))
-    (window,) = plan_freeze(
+    plan = FreezePlan(
         ref,
-        newest,
-        [due],
         penstock.kafka.offsets(topic),
         max_records=10 * count,
         frozen_at=due.closes,
         code_version="bench",
     )
+    (window,) = plan_freeze(plan, newest, [due])
     assert penstock.windows.publish(window)
     return window
 
