@@ -29,8 +29,10 @@ from penstock_platform.domain.archive_keys import window_key
 from penstock_platform.domain.claims import StoredRecords
 from penstock_platform.domain.clock import to_iso
 from penstock_platform.domain.contract import Contract, load_contract
+from penstock_platform.domain.digests import digest_of
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.domain.receipts import Receipt
+from penstock_platform.domain.reconcile import Rows
 from penstock_platform.domain.topics import (
     AUDIT_TOPIC,
     bronze_table,
@@ -41,6 +43,7 @@ from penstock_platform.domain.topics import (
 from penstock_platform.domain.windows import TopicRef, Window
 from penstock_platform.resources.alerts import Alerts, FileChannel, read_alerts
 from penstock_platform.resources.books import Bookkeeper
+from penstock_platform.resources.content import WindowContent
 from penstock_platform.resources.kafka import TopicDescription
 from penstock_platform.resources.truncations import lost_from_log
 from penstock_platform.resources.windows import WindowStore
@@ -50,6 +53,7 @@ from penstock_platform.testing.clock import EPOCH, ManualClock
 from penstock_platform.testing.cluster import MemoryCluster
 
 INCARNATION = 4711
+ROW_TYPES = (np.int32, np.int64, np.uint64)
 CONTRACT = """{"title": "An order", "type": "object",
  "properties": {"id": {"type": "integer"}}, "required": ["id"]}"""
 START = EPOCH
@@ -123,12 +127,15 @@ class TwinLake:
     """``Lake`` in dictionaries: offsets of a window's rows by table."""
 
     rows: dict[tuple[str, str], dict[int, np.ndarray]] = field(default_factory=dict)
+    contents: dict[tuple[str, str], dict[tuple[int, int], int]] = field(default_factory=dict)
+    snapshots: dict[tuple[str, str, int], WindowContent] = field(default_factory=dict)
     commits: int = 0
 
     def put(self, table: str, window_id: str, rows: Mapping[int, Sequence[int]]) -> int:
         self.rows[table, window_id] = {
             p: np.asarray(sorted(offsets), np.int64) for p, offsets in rows.items() if len(offsets)
         }
+        self.contents.pop((table, window_id), None)
         self.commits += 1
         return self.commits
 
@@ -137,6 +144,32 @@ class TwinLake:
     ) -> dict[int, np.ndarray]:
         del snapshot_id
         return dict(self.rows.get((table, window_id), {}))
+
+    def content(self, table: str, window_id: str) -> WindowContent:
+        """Rows whose content is their offset, or what ``contents`` has at their place."""
+        changed = self.contents.get((table, window_id), {})
+        rows = [
+            (p, int(o), (int(o) + 1) * 1_000_003 + changed.get((p, int(o)), int(o)) * (int(o) + 1))
+            for p, offsets in self.offsets(table, window_id).items()
+            for o in offsets
+        ]
+        held = Rows(*(np.array([r[n] for r in rows], k) for n, k in enumerate(ROW_TYPES)))
+        digest = digest_of([held.digest])
+        return WindowContent(held, digest, f"{digest}/{len(rows)}", {}, self.commits)
+
+    def files(self, table: str, window_ids: Sequence[str]) -> Any:
+        del window_ids
+        return SimpleNamespace(fingerprint=lambda w: self.content(table, w).fingerprint)
+
+    def content_at(self, table: str, window_id: str, snapshot_id: int) -> WindowContent | None:
+        return self.snapshots.get((table, window_id, snapshot_id))
+
+    def snapshots_with(self, table: str, window_id: str) -> list[Any]:
+        kept = [n for t, w, n in self.snapshots if (t, w) == (table, window_id)]
+        return [
+            SimpleNamespace(snapshot_id=n, attempt_id="", parent_id=None)
+            for n in sorted(kept, reverse=True)
+        ]
 
     def current_snapshot(self, table: str) -> Any:
         known = any(name == table for name, _ in self.rows)
@@ -359,7 +392,10 @@ class Stage:
         )
 
     def _receipt(self, table: str, window: Window, rows: Mapping[int, Any]) -> Receipt:
-        snapshot = self.twin.lake.put(table, window.window_id, rows)
+        lake = self.twin.lake
+        snapshot = lake.put(table, window.window_id, rows)
+        content = lake.content(table, window.window_id)
+        lake.snapshots[table, window.window_id, snapshot] = content
         return self.twin.windows.add_receipt(
             Receipt.of(
                 window,
@@ -371,6 +407,7 @@ class Stage:
                 seconds=0.5,
                 landed_at=to_iso(self.twin.clock.now()),
                 code_version="test",
+                digest=content.digest,
             )
         )
 

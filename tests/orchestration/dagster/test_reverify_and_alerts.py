@@ -22,6 +22,7 @@ from penstock_platform.resources.alerts import (
     read_alerts,
 )
 from penstock_platform.resources.archive import ArchiveError
+from penstock_platform.resources.lake import LakeError
 from penstock_platform.resources.windows import WindowStore
 
 STORED = "stored_equals_landed"
@@ -143,10 +144,10 @@ def test_a_run_that_fails_for_itself_is_an_incident_and_one_on_a_check_is_the_ch
     assert alert["payload"]["class"] == STORED, "the failed run is not told a second time"
 
     job = ready.defs.resolve_job_def("reverify")
-    broken = ready.twin.lake.offsets
-    ready.twin.lake.offsets = None
+    monotonic = ready.twin.clock.monotonic
+    ready.twin.clock.monotonic = None
     failed = job.execute_in_process(instance=ready.instance, raise_on_error=False)
-    ready.twin.lake.offsets = broken
+    ready.twin.clock.monotonic = monotonic
     assert not failed.success
     (alert,) = alarm.look()
     assert alert["dedup_key"].endswith("run/reverify")
@@ -154,6 +155,57 @@ def test_a_run_that_fails_for_itself_is_an_incident_and_one_on_a_check_is_the_ch
     assert ready.run("reverify").success
     actions = [(a["event_action"], a["dedup_key"]) for a in alarm.look()]
     assert ("resolve", alert["dedup_key"]) in actions
+
+
+def test_a_window_that_cannot_be_looked_at_is_visible_and_stops_no_other(
+    ready: Any, alarm: Alarm
+) -> None:
+    odd, hurt = ready.landed(10), ready.landed(10)
+    alarm.look()
+    content = ready.twin.lake.content
+
+    def broken(table: str, window_id: str) -> Any:
+        if window_id == odd.window_id:
+            raise LakeError("lake.bronze.shop_orders: cannot be read")
+        return content(table, window_id)
+
+    damage(ready, odd, {3})
+    damage(ready, hurt, {2})
+    ready.twin.lake.content = broken
+    assert ready.run("reverify").success
+    alerts = alarm.look()
+    assert {a["payload"]["class"] for a in alerts} == {STORED, "all_reverified"}
+    (unseen,) = [a for a in alerts if a["payload"]["class"] == "all_reverified"]
+    assert f"shop.orders {odd.window}: lake.bronze.shop_orders: cannot" in str(unseen)
+    newest = ready.twin.windows.newest_proof(odd.ref)
+    assert newest.open == (odd.sequence, hurt.sequence)
+
+    ready.run("reverify")
+    assert not alarm.look(), "nothing resolves without a proof"
+    ready.twin.lake.content = content
+    ready.run("reverify")
+    actions = [(a["event_action"], a["payload"]["class"]) for a in alarm.look()]
+    assert ("resolve", "all_reverified") in actions
+    assert ("trigger", STORED) in actions
+
+
+def test_a_swapped_value_is_an_alert_with_its_offset_and_holds_the_sweep(
+    ready: Any, alarm: Alarm
+) -> None:
+    window = ready.landed(20)
+    alarm.look()
+    key = bronze_table(ready.topic), window.window_id
+    ready.twin.lake.contents[key] = {(0, 7): 8, (0, 8): 7}
+    ready.twin.lake.commits += 1
+    ready.pass_time(600)
+    held = ready.run("retention")
+    (swept,) = held.asset_materializations_for_node("retention__shop_orders")
+    assert "stored = landed is CORRUPT" in str(swept.metadata["decisions"].value)
+    assert ready.twin.kafka.memory.topics[ready.topic].partitions[0].log_start == 0
+    ready.run("reverify")
+    (alert,) = [a for a in alarm.look() if a["payload"]["class"] == STORED]
+    assert alert["payload"]["custom_details"]["corrupt"] == [[0, 7, 9]]
+    assert alert["payload"]["custom_details"]["state"] == "CORRUPT"
 
 
 def test_a_check_that_is_planned_before_another_and_judged_after_it_is_seen(

@@ -86,7 +86,7 @@ UNPROVEN = {
     "not proved in this run": {"landed": None},
     "stored = landed is MISSING": {"landed": S.MISSING},
     "stored = landed is DUPLICATE": {"landed": S.DUPLICATE},
-    "its producers have not been heard": {"produced": None},
+    "its producers' evidence was not read since its newest landing": {"produced": None},
     "produced = stored is PENDING": {"produced": S.PENDING},
     "produced = stored is UNAUDITED": {"produced": S.UNAUDITED},
     "produced = stored is CORRUPT": {"produced": S.CORRUPT},

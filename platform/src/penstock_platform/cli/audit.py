@@ -17,6 +17,7 @@ from penstock_platform.cli.console import (
 )
 from penstock_platform.cli.incarnation import chains_of, incarnation_option
 from penstock_platform.cli.project import Connections
+from penstock_platform.cli.proofs import change_sentence, changes, prove_now, with_proof_time
 from penstock_platform.cli.topic import declarations
 from penstock_platform.cli.window import (
     details,
@@ -46,53 +47,72 @@ FINE = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRE
 @click.command()
 @click.argument("topic")
 @click.option("--window", default=None, help="One window alone, with all that was found.")
+@click.option(
+    "--now",
+    "again",
+    is_flag=True,
+    help="First prove the windows again, row by row, and say what changed.",
+)
 @click.option("--last", default=0, help="Only the newest so many windows; 0 for all.")
 @incarnation_option
 @output_option
 @click.pass_context
-def command(
-    ctx: click.Context,
-    topic: str,
-    *,
-    window: str | None,
-    last: int,
-    incarnation: str | None,
-    output: str,
-) -> None:
+def command(ctx: click.Context, /, topic: str, output: str, **chosen: Any) -> None:
     """Say of every window of TOPIC whether its books balance. Exit code 3 when one does not.
 
-    A window whose evidence is still due, or that is not landed yet, does not balance yet. Exit
-    code 3 also when the chain of windows itself stops: none is frozen though one is due, the topic
-    was deleted or recreated, a service does not answer.
+    A window whose evidence is still due, that is not landed yet or that could not be proven does
+    not balance. Without --now the newest books are shown; "proven at" says how old the proof is.
+    Exit code 3 also when the chain of windows itself stops: none is frozen though one is due, the
+    topic was deleted or recreated, a service does not answer.
     """
     penstock = Connections(settings())
-    problems = stopped(penstock, topic) if window is None and incarnation is None else ()
+    name, incarnation = chosen["window"], chosen["incarnation"]
+    problems = stopped(penstock, topic) if name is None and incarnation is None else ()
     try:
         chains = chains_of(penstock, topic, incarnation)
     except ClusterError as error:
         if not problems:
             raise
         raise NotBalancedError("; ".join(p.summary for p in problems)) from error
-    if window is not None:
-        document = details(penstock, find(penstock, chains[-1], window))
-        if output == "json":
-            print_json(document)
-        else:
-            print_details(document)
-        ctx.exit(NOT_BALANCED if unbalanced(penstock, topic, [document]) else 0)
-    rows = [summary(penstock, w) for ref in chains for w in windows_of(penstock, ref, last)]
+    newest = chains[-1]
+    if name is not None:
+        windows = [find(penstock, newest, name)]
+    else:
+        windows = [w for ref in chains for w in windows_of(penstock, ref, chosen["last"])]
+    due = [w.sequence for w in windows if w.ref == newest]
+    looked = prove_now(penstock, newest, due) if chosen["again"] else []
+    describe = details if name is not None else summary
+    proofs = {ref: penstock.windows.newest_proof(ref) for ref in chains}
+    rows = [with_proof_time(describe(penstock, w), proofs.get(w.ref)) for w in windows]
     wrong = unbalanced(penstock, topic, rows)
-    balanced = not wrong and not problems
+    balanced = not wrong and not problems and not any(one.error for one in looked)
+    changed = {"changed": changes(looked)} if chosen["again"] else {}
     if output == "json":
         document = {"topic": topic, "balanced": balanced, "windows": rows}
-        print_json({**document, "problems": [described_problem(p) for p in problems]})
+        document["problems"] = [described_problem(p) for p in problems]
+        print_json({**(rows[0] if name is not None else document), **changed})
     else:
-        print_windows(rows)
-        said = "balanced" if not wrong else f"{len(wrong)} of {len(rows)} windows not balanced"
-        stops = " as far as its windows go, but the chain stops" if problems and not wrong else ""
-        console().print(f"{topic}: {said}{stops}")
-        print_problems(problems)
+        for change in changed.get("changed", []):
+            console().print(escape(change_sentence(change)))
+        if name is not None:
+            print_details(rows[0])
+        else:
+            print_result(topic, rows, wrong, problems)
     ctx.exit(0 if balanced else NOT_BALANCED)
+
+
+def print_result(
+    topic: str,
+    rows: list[dict[str, Any]],
+    wrong: list[dict[str, Any]],
+    problems: Sequence[Problem],
+) -> None:
+    """All windows, and in a sentence whether they balance."""
+    print_windows(rows)
+    said = "balanced" if not wrong else f"{len(wrong)} of {len(rows)} windows not balanced"
+    stops = " as far as its windows go, but the chain stops" if problems and not wrong else ""
+    console().print(f"{topic}: {said}{stops}")
+    print_problems(problems)
 
 
 def stopped(penstock: Connections, topic: str) -> Sequence[Problem]:

@@ -110,16 +110,19 @@ def print_windows(rows: list[dict[str, Any]]) -> None:
     """The table of `window list` and of the demo's end."""
     columns = ("window", "produced", "stored", "landed", "parsed", "quarantined", "state")
     several = len({row["topic"] for row in rows}) > 1
+    last = "proven at"
     shown = [
         [
             *([row["topic"]] if several else []),
             *(_cell(row[c]) for c in columns[:-1]),
             _state(row),
+            row["proven_at"] or "–",
         ]
         for row in rows
     ]
     right = ",".join(columns[1:-1])
-    console().print(table([*(["topic"] if several else []), *columns], shown, right=right))
+    names = [*(["topic"] if several else []), *columns, last]
+    console().print(table(names, shown, right=right))
 
 
 def _cell(value: object) -> str:
@@ -237,6 +240,9 @@ def print_details(document: dict[str, Any]) -> None:
     out = console()
     out.print(f"[bold]{document['topic']}[/] {document['window']}  {_state(document)}")
     out.print(f"  closed {document['closed_at']}, frozen {document['frozen_at']}")
+    out.print(f"  proven at {document['proven_at'] or 'no time yet'}")
+    for sentence in document["unjudged"]:
+        out.print(f"  not judged: {sentence}")
     out.print(f"  {document['object']}")
     out.print(f"  sha256 {document['sha256']}")
     out.print()

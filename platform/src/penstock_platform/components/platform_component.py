@@ -4,7 +4,7 @@
 
     type: penstock_platform.PlatformComponent
     attributes:
-      reverify: {cron: "*/10 * * * *", windows: 12}
+      reverify: {cron: "*/10 * * * *", windows: 12, horizon: 30d}
       retention: {cron: "5 * * * *", apply: true}
       observe: {cron: "* * * * *"}
       quality: {cron: "*/15 * * * *"}
@@ -16,6 +16,7 @@ One document a code location; all keys have defaults. It also provides the resou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Annotated, Any
 
 import dagster as dg
@@ -45,7 +46,7 @@ from penstock_platform.components.sensors import (
 from penstock_platform.components.settle import build_settle_job
 from penstock_platform.components.topic import TopicComponent
 from penstock_platform.domain.books import Equation
-from penstock_platform.domain.topics import TopicError, refuse_collisions
+from penstock_platform.domain.topics import Duration, TopicError, refuse_collisions
 from penstock_platform.resources.connections import Connections, connections_of
 from penstock_platform.settings import Settings
 
@@ -67,10 +68,16 @@ class _Part(BaseModel):
 
 
 class ReverifySpec(_Part):
-    """``windows``: how many of each topic's newest windows are proven again."""
+    """Every run looks at each topic's newest ``windows``, at all that do not balance, and at
+    ``older`` further ones, newest first, until all that closed within ``horizon`` were looked at;
+    then it begins again. Files that are as they were at the last proof are not read; of the others
+    ``reads`` windows are read in one run, the rest in the next."""
 
     cron: Cron = "*/10 * * * *"
-    windows: int = Field(default=12, ge=1, le=10_000)
+    windows: int = Field(default=12, ge=1, le=150)
+    older: int = Field(default=40, ge=1, le=150)
+    reads: int = Field(default=50, ge=1, le=10_000)
+    horizon: Duration = timedelta(days=30)
 
 
 class SweepSpec(_Part):
@@ -171,7 +178,7 @@ def build_platform(
         sensors.append(build_window_sensor(landed, [*landing, settle]))
         sensors.append(build_evidence_sensor(landed, evidence))
         sensors.append(build_late_evidence_sensor(landed, evidence, evidence_request))
-        parts.append(build_reverify(landed, spec.reverify.cron, spec.reverify.windows))
+        parts.append(build_reverify(landed, spec.reverify))
         swept = [plan for plan in landed if plan.swept]
         if swept:
             cron, apply = spec.retention.cron, spec.retention.apply

@@ -223,13 +223,14 @@ def first_in_log(penstock: Connections, ref: TopicRef, starts: dict[int, int]) -
 def standing(
     penstock: Connections, plan: TopicPlan, window: Window, *, proving: bool
 ) -> WindowStanding:
-    """A window with its book, and where it is due with equation 1 judged now."""
+    """A window with its book, and where it is due with equations 1 and 3 judged now."""
     if not proving:
         return WindowStanding(window)
     books = Bookkeeper(penstock)
     return WindowStanding(
         window=window,
-        reproved=books.judge_landed(window, plan.spec)[0],
+        reproved=books.judge_landed(window, plan.spec).result,
+        parsed=books.judge_parsed(window, plan.spec).result if plan.contract is not None else None,
         book=books.newest(window),
         acceptances=penstock.windows.acceptances(window.ref, window.sequence),
     )

@@ -1,14 +1,16 @@
-"""The `reverify` schedule: proof goes stale, so recent windows are proven again.
+"""The `reverify` schedule: proof goes stale, so windows are proven again.
 
-One run reads each table's current snapshot with pyiceberg and judges the newest windows of every
-topic. A verdict that says something new is reported on its window's partition and archived as the
-window's newest book; that all others stand is told by this asset's own table, for an event each
-minute and window would bury the rest. Nothing is landed, nothing is mended: the alert names the
-command for it.
+One run looks at the newest windows of every topic, at those that do not balance, and at a share of
+the older ones (``domain/proofs.py``). A result that says something new is reported on its window's
+partition and archived as the window's newest book; that all others stay as they were is said by
+this asset's own table, for an event each minute and window would bury the rest. What could not be
+looked at fails the check ``all_reverified``. Nothing is landed, nothing is repaired: the alert
+names the command for it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, Protocol
 
 import dagster as dg
 
@@ -17,13 +19,14 @@ from penstock_platform.components.landing import tick_judgement
 from penstock_platform.components.metadata import table
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.schedules import REVERIFY, build_schedule
-from penstock_platform.domain.books import Book, Equation, EquationResult
-from penstock_platform.domain.topics import bronze_table
-from penstock_platform.domain.windows import Window
-from penstock_platform.resources.books import Bookkeeper, changed
+from penstock_platform.domain.books import Equation
+from penstock_platform.domain.proofs import Pace
 from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.kafka import UnknownTopicError
+from penstock_platform.resources.reverification import Looked, Reverifier
 
+CHECK = "all_reverified"
+ERRORS_SHOWN = 5
 REVERIFY_KEY = dg.AssetKey(["ops", "reverification"])
 EQUATION_ASSETS: dict[Equation, Callable[[TopicPlan], dg.AssetKey]] = {
     Equation.STORED_EQUALS_LANDED: lambda plan: plan.bronze_key,
@@ -37,12 +40,28 @@ WINDOW_SCHEMA = dg.TableSchema(
         dg.TableColumn("state", "string"),
         dg.TableColumn("expected", "int"),
         dg.TableColumn("found", "int"),
+        dg.TableColumn("error", "string", "Why the window could not be looked at"),
         dg.TableColumn("new", "bool", "Whether this differs from the book before"),
     ]
 )
 
 
-def build_reverify(plans: Sequence[TopicPlan], cron: str, windows: int) -> dg.Definitions:
+class Settings(Protocol):
+    """The block `reverify` of the PlatformComponent."""
+
+    @property
+    def cron(self) -> str: ...
+    @property
+    def windows(self) -> int: ...
+    @property
+    def older(self) -> int: ...
+    @property
+    def reads(self) -> int: ...
+    @property
+    def horizon(self) -> timedelta: ...
+
+
+def build_reverify(plans: Sequence[TopicPlan], settings: Settings) -> dg.Definitions:
     """Asset, job and schedule."""
 
     @dg.asset(
@@ -51,88 +70,128 @@ def build_reverify(plans: Sequence[TopicPlan], cron: str, windows: int) -> dg.De
         kinds={"iceberg"},
         deps=[key for plan in plans for key in plan.landing_keys[:-1]],
         required_resource_keys={"penstock"},
-        description=f"The newest {windows} windows of every topic, proven again against what is in "
-        "the tables now. Finds rows that vanished or were doubled after their landing.",
+        check_specs=[
+            dg.AssetCheckSpec(
+                CHECK,
+                asset=REVERIFY_KEY,
+                blocking=False,
+                description="Every window that was due could be proven again, or found wanting.",
+            )
+        ],
+        description=f"The newest {settings.windows} windows of every topic, all that do not "
+        f"balance, and {settings.older} older ones at a time within the repair horizon, proven "
+        "again against what is in the tables now. Finds rows that vanished, were doubled or "
+        "changed after their landing. Reads only what is not as it was at the last proof.",
     )
     def reverification(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         penstock: Connections = context.resources.penstock
         started = penstock.clock.monotonic()
-        rows: list[dict[str, Any]] = []
-        for plan in plans:
-            for row in reverify_topic(context, penstock, plan, windows):
-                rows.append(row)
+        looked = [(p, one) for p in plans for one in reverify_topic(context, penstock, p, settings)]
+        rows = [row for plan, one in looked for row in rows_of(plan, one)]
+        failed = [(plan.name, one) for plan, one in looked if one.error]
         wrong = [row for row in rows if row["state"] != "BALANCED"]
         yield dg.MaterializeResult(
             metadata={
-                "verdicts": len(rows),
-                "not_balanced": len(wrong),
+                "verdicts": len(rows) - len(failed),
+                "not_balanced": len(wrong) - len(failed),
+                "not_verified": len(failed),
+                "windows_read": sum(bool(one.judged) for _, one in looked),
+                "windows_unchanged": sum(one.proven and not one.judged for _, one in looked),
                 "seconds": round(penstock.clock.monotonic() - started, 3),
                 "windows": table([*wrong, *(r for r in rows if r not in wrong)], WINDOW_SCHEMA),
-            }
+            },
+            check_results=[all_reverified(failed)],
         )
 
     job = dg.define_asset_job(
         "reverify",
         selection=dg.AssetSelection.assets(REVERIFY_KEY),
         executor_def=dg.in_process_executor,
-        description="Prove recent windows again.",
+        description="Prove windows again.",
     )
     schedule = build_schedule(
         "reverify",
         job,
-        cron,
+        settings.cron,
         priority=REVERIFY,
-        description="Proof goes stale: recent windows against the tables' current snapshots.",
+        description="Proof goes stale: windows against the tables' current snapshots.",
     )
     return dg.Definitions(assets=[reverification], jobs=[job], schedules=[schedule])
 
 
 def reverify_topic(
-    context: dg.AssetExecutionContext, penstock: Connections, plan: TopicPlan, windows: int
-) -> Iterator[dict[str, Any]]:
-    """Judge a topic's newest windows; yields one row for each verdict."""
+    context: dg.AssetExecutionContext,
+    penstock: Connections,
+    plan: TopicPlan,
+    settings: Settings,
+) -> list[Looked]:
+    """One pass over a topic. What is new is reported, once for each partition and equation."""
+    pace = Pace(settings.windows, settings.older)
+    found: list[Looked] = []
     try:
         ref = penstock.kafka.ref(plan.name)
+        passed = Reverifier(penstock, plan.spec).look(ref, pace, settings.horizon, settings.reads)
+        for one in passed:
+            found.append(one)
+            if one.error:
+                context.log.error("%s %s: %s", plan.name, one.name, one.error)
+        report_news(context, penstock, plan, found)
     except UnknownTopicError:
-        return
-    books = Bookkeeper(penstock)
-    for window in penstock.windows.recent(ref, windows):
-        before = books.newest(window)
-        if before is None:
-            continue  # not landed yet: its own run is under way
-        judged, snapshots = judge_again(books, plan, window, before)
-        news = [result for result in judged if changed(before, result)]
-        if news:
-            books.archive(window, news, plan.spec, snapshots=snapshots)
-        for result in judged:
-            if result in news:
-                key = EQUATION_ASSETS[result.equation](plan)
-                shown = tick_judgement(penstock, plan, key, window, result.equation)
-                report_verdict(context, shown, window.window)
-                context.log.warning("%s %s: %s", plan.name, window.name, shown.description)
-            yield {
-                "topic": plan.name,
-                "window": window.name,
-                "equation": str(result.equation),
-                "state": str(result.state),
-                "expected": result.expected,
-                "found": result.found,
-                "new": result in news,
-            }
+        pass  # not created yet
+    except Exception as error:
+        context.log.exception("%s could not be proven again", plan.name)
+        found.append(Looked(-1, "all windows", error=f"{error}" or type(error).__name__))
+    return found
 
 
-def judge_again(
-    books: Bookkeeper, plan: TopicPlan, window: Window, before: Book
-) -> tuple[list[EquationResult], dict[str, int]]:
-    """The equations of the lake that were judged once, judged now; and what was read.
+def report_news(
+    context: dg.AssetExecutionContext,
+    penstock: Connections,
+    plan: TopicPlan,
+    found: Sequence[Looked],
+) -> None:
+    """Record what is new on the partitions of its windows."""
+    new = {
+        (one.window.window, result.equation): one.window
+        for one in found
+        if one.window is not None
+        for result in one.news
+    }
+    for (partition, equation), window in new.items():
+        key = EQUATION_ASSETS[equation](plan)
+        shown = tick_judgement(penstock, plan, key, window, equation)
+        report_verdict(context, shown, partition)
+        context.log.warning("%s %s: %s", plan.name, window.name, shown.description)
 
-    Silver is compared with bronze only where bronze itself comes out: an expectation is never
-    taken from data that is in doubt.
-    """
-    result, snapshot_id = books.judge_landed(window, plan.spec)
-    snapshots = {bronze_table(plan.name): snapshot_id} if snapshot_id is not None else {}
-    judged = [result]
-    parsed = Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED
-    if plan.contract is not None and result.balanced and before.result(parsed) is not None:
-        judged.append(books.judge_parsed(window, plan.spec))
-    return judged, snapshots
+
+def rows_of(plan: TopicPlan, one: Looked) -> Iterator[dict[str, Any]]:
+    """A row for each result, or for what could not be looked at."""
+    place = {"topic": plan.name, "window": one.name, "error": one.error}
+    if one.error:
+        yield {**place, "state": "NOT VERIFIED", "new": True}
+    for result in one.judged:
+        yield {
+            **place,
+            "equation": str(result.equation),
+            "state": str(result.state),
+            "expected": result.expected,
+            "found": result.found,
+            "new": result in one.news,
+        }
+
+
+def all_reverified(failed: Sequence[tuple[str, Looked]]) -> dg.AssetCheckResult:
+    """Red when anything could not be looked at: its damage, if any, would not be seen."""
+    shown = [f"{topic} {one.name}: {one.error}" for topic, one in failed[:ERRORS_SHOWN]]
+    more = len(failed) - len(shown)
+    said = "; ".join([*shown, *([f"and {more} more"] if more > 0 else [])])
+    return dg.AssetCheckResult(
+        asset_key=REVERIFY_KEY,
+        check_name=CHECK,
+        passed=not failed,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=f"{len(failed)} windows could not be proven again: {said}"
+        if failed
+        else "every window that was due was looked at",
+        metadata={"not_verified": len(failed)},
+    )

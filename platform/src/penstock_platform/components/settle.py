@@ -6,7 +6,7 @@ them all by the same equations, archives their books, and reports materialisatio
 each window's own partition.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -17,7 +17,7 @@ from penstock_platform.components.metadata import window_metadata
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.verdicts import came_to_verdict
 from penstock_platform.domain.books import Book, Equation
-from penstock_platform.domain.windows import Window
+from penstock_platform.domain.windows import TopicRef, Window, check_link
 from penstock_platform.resources.books import Bookkeeper
 from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.kafka import UnknownTopicError
@@ -37,10 +37,14 @@ def build_settle_job(plans: Sequence[TopicPlan]) -> dg.JobDefinition:
     )
     def settle_empty_windows(context: dg.OpExecutionContext) -> None:
         penstock: Connections = context.resources.penstock
+        failed: list[str] = []
         for plan in plans:
-            count = sum(1 for _ in settle_topic(context, penstock, plan))
-            if count:
-                context.log.info("%s: %d empty windows settled", plan.name, count)
+            settled, errors = settle_topic(context, penstock, plan)
+            if settled:
+                context.log.info("%s: %d empty windows settled", plan.name, settled)
+            failed += errors
+        if failed:  # every other topic and window is done
+            raise dg.Failure("; ".join(failed), allow_retries=False)
 
     @dg.job(
         name=SETTLE_JOB,
@@ -55,18 +59,46 @@ def build_settle_job(plans: Sequence[TopicPlan]) -> dg.JobDefinition:
 
 def settle_topic(
     context: dg.OpExecutionContext, penstock: Connections, plan: TopicPlan
-) -> Iterator[Window]:
-    """Settle the topic's empty windows without a verdict, newest last."""
+) -> tuple[int, list[str]]:
+    """Settle the topic's empty windows that have no result yet, newest last.
+
+    Returns how many, and a sentence for each that could not be: one stops no other.
+    """
+    settled = 0
+    errors: list[str] = []
     try:
         ref = penstock.kafka.ref(plan.name)
+        newest = penstock.windows.newest(ref)
     except UnknownTopicError:
-        return
-    books = Bookkeeper(penstock)
-    for window in penstock.windows.recent(ref, WINDOWS_MAX):
-        if window.record_count or came_to_verdict(plan, books.newest(window)):
-            continue
-        settle_window(context, penstock, plan, window)
-        yield window
+        return 0, []
+    except Exception as error:  # noqa: BLE001 - one topic must not stop the others
+        return 0, [f"{plan.name}: {error}"]
+    last = newest.sequence if newest is not None else -1
+    for sequence in range(max(0, last + 1 - WINDOWS_MAX), last + 1):
+        try:
+            settled += settle_if_due(context, penstock, plan, ref, sequence)
+        except Exception as error:
+            context.log.exception("%s window %d could not be settled", plan.name, sequence)
+            errors.append(f"{plan.name} window {sequence}: {error}")
+    return settled, errors
+
+
+def settle_if_due(
+    context: dg.OpExecutionContext,
+    penstock: Connections,
+    plan: TopicPlan,
+    ref: TopicRef,
+    sequence: int,
+) -> bool:
+    """Settle one window where it is empty and has no result; whether it was."""
+    window = penstock.windows.get(ref, sequence)
+    if window is None or window.record_count:
+        return False
+    check_link(penstock.windows.get(ref, sequence - 1) if sequence else None, window)
+    if came_to_verdict(plan, penstock.windows.newest_book(ref, sequence)):
+        return False
+    settle_window(context, penstock, plan, window)
+    return True
 
 
 def settle_window(

@@ -9,6 +9,7 @@
           windows/0000000042.json                     the chain; hash of the one before
           receipts/<table>/0000000042/000.json        one per landing attempt that committed
           books/0000000042/000.json                   the reconciliation; a later one supersedes
+          proofs/0000000007.json                      one per pass of re-verification
           acceptances/0000000042/000.json             a person's word, with reason
           retired/0000000042.json                     swept from the log
     starts/<cluster name>/<topic>.json                first window of the partition definition
@@ -55,6 +56,10 @@ def book_key(ref: TopicRef, sequence: int, number: int) -> str:
 
 def acceptance_key(ref: TopicRef, sequence: int, number: int) -> str:
     return f"{topic_prefix(ref)}/acceptances/{sequence:010d}/{number:03d}.json"
+
+
+def proof_key(ref: TopicRef, number: int) -> str:
+    return f"{topic_prefix(ref)}/proofs/{number:010d}.json"
 
 
 def retired_key(ref: TopicRef, sequence: int) -> str:

@@ -191,7 +191,9 @@ class Book:
 
     ``applies`` names the equations that the window has to fulfil. ``landing`` is the attempt id of
     the newest bronze receipt that was known; a result about another one is stale. ``proven_at`` is
-    when the rows in the lake were last read and judged. ``accepted`` names who accepted which
+    when the rows in the lake were last read and judged; ``proofs`` says of each table what was read
+    then: a hash over the window's data and delete files (``files``, with size and ETag; empty where
+    one is not there), ``digest`` and ``rows``. ``accepted`` names who accepted which
     equations' findings (names joined by commas).
 
     ``tiers`` counts records per tier (produced, stored, landed, parsed, quarantined), as far as
@@ -213,6 +215,7 @@ class Book:
     applies: tuple[Equation, ...] = ALWAYS_APPLY
     landing: str = ""
     proven_at: str = ""
+    proofs: dict[str, dict[str, str | int]] = field(default_factory=dict)
     snapshots: dict[str, int] = field(default_factory=dict)
     evidence: dict[str, int | str] = field(default_factory=dict)
     accepted: dict[str, str] | None = None
@@ -229,6 +232,7 @@ class Book:
         applies: Sequence[Equation] | None = None,
         landing: str | None = None,
         tiers: Mapping[str, int] | None = None,
+        proofs: Mapping[str, dict[str, str | int]] | None = None,
         snapshots: Mapping[str, int] | None = None,
         evidence: Mapping[str, int | str] | None = None,
         acceptances: Sequence[Acceptance] = (),
@@ -265,6 +269,7 @@ class Book:
             applies=due,
             landing=newest,
             proven_at=made_at if looked else (old.proven_at if old else ""),
+            proofs={**(old.proofs if old else {}), **(proofs or {})},
             snapshots={**(old.snapshots if old else {}), **(snapshots or {})},
             evidence={**(old.evidence if old else {}), **(evidence or {})},
             accepted={

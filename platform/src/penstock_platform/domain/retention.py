@@ -42,10 +42,12 @@ class SweepAction(StrEnum):
 @dataclass(frozen=True, slots=True)
 class WindowStanding:
     """A window and what is known of it now. ``reproved`` is equation 1 judged in this run, None
-    when it was not."""
+    when it was not; ``parsed`` is equation 3 judged in this run, None where the topic has no
+    contract."""
 
     window: Window
     reproved: EquationResult | None = None
+    parsed: EquationResult | None = None
     book: Book | None = None
     acceptances: Sequence[Acceptance] = ()
 
@@ -198,17 +200,26 @@ def unproven_reason(standing: WindowStanding, accept_unaudited: bool) -> str | N
         return "stored = landed was not proved in this run"
     if not landed.balanced and not _accepted(landed.findings, standing.acceptances):
         return f"stored = landed is {landed.state}"
+    parsed = standing.parsed
+    if (
+        parsed is not None
+        and not parsed.balanced
+        and not _accepted(parsed.findings, standing.acceptances)
+    ):
+        return f"parsed + quarantined = landed is {parsed.state}"
     if book is None or book.window_sha256 != standing.window.sha256:
         return "it has no book"
+    if book.landing != landed.landing:
+        return "it was landed again since its newest book"
     return _unheard_reason(book, standing.acceptances, accept_unaudited)
 
 
 def _unheard_reason(
     book: Book, acceptances: Sequence[Acceptance], accept_unaudited: bool
 ) -> str | None:
-    produced = book.result(Equation.PRODUCED_EQUALS_STORED)
+    produced = book.judged(Equation.PRODUCED_EQUALS_STORED)
     if produced is None:
-        return "its producers have not been heard"
+        return "its producers' evidence was not read since its newest landing"
     if produced.balanced or (accept_unaudited and produced.state is WindowState.UNAUDITED):
         return None
     accepted = _accepted(produced.findings, acceptances)

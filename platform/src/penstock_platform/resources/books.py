@@ -22,25 +22,18 @@ from penstock_platform.domain.books import (
 from penstock_platform.domain.claims import StoredRecords
 from penstock_platform.domain.clock import to_iso
 from penstock_platform.domain.ranges import OffsetRange, intersect, merge, subtract
-from penstock_platform.domain.reconcile import (
-    LogView,
-    parsed_plus_quarantined_equals_landed,
-    stored_equals_landed,
-)
+from penstock_platform.domain.reconcile import LogView
 from penstock_platform.domain.topics import TopicSpec, bronze_table
 from penstock_platform.domain.windows import ChainError, Window
 from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.evidence import EvidenceReader
 from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.resources.proof import ABSENT, Judged, Prover
 from penstock_platform.resources.recovery import noting_source
-from penstock_platform.resources.silver_versions import parsed_tables
+from penstock_platform.resources.stored import stored_rows
 from penstock_platform.resources.truncations import lost_from_log
 
 CODE_VERSION = version("penstock-platform")
-# Findings of equation 1 whose offsets are not in bronze, so nothing can be compared there.
-UNLANDED = frozenset(
-    {"missing", "unjudged", "vanished", "unreadable", "retained_away", "hole", "log_truncated"}
-)
 
 
 class Bookkeeper:
@@ -48,6 +41,7 @@ class Bookkeeper:
 
     def __init__(self, penstock: Connections) -> None:
         self._penstock = penstock
+        self._prover = Prover(penstock, self._log_view, self._corrupt_claims)
 
     def newest(self, window: Window) -> Book | None:
         return self._penstock.windows.newest_book(window.ref, window.sequence)
@@ -59,41 +53,29 @@ class Bookkeeper:
         )
         return receipts[-1].attempt_id if receipts else ""
 
-    def judge_landed(self, window: Window, spec: TopicSpec) -> tuple[EquationResult, int | None]:
-        """Equation 1 against bronze's current snapshot, and that snapshot's id.
+    def judge_landed(self, window: Window, spec: TopicSpec) -> Judged:
+        """Equation 1 against bronze as it is now, coordinates and content."""
+        return self._prover.landed(window, spec)
 
-        Only where it does not come out is the log asked which of the holes are legal.
-        """
-        table = bronze_table(spec.name)
-        landing = self.landing(window)  # before the rows: what is landed later makes this stale
-        snapshot = self._penstock.lake.current_snapshot(table)
-        snapshot_id = snapshot.snapshot_id if snapshot is not None else None
-        landed = self._penstock.lake.offsets(table, window.window_id, snapshot_id)
-        known = LogView(legal_holes=self._known_holes(window))
-        result = stored_equals_landed(window, landed, known)
-        if not result.balanced:
-            result = stored_equals_landed(window, landed, self._log_view(window, spec, result))
-        return replace(result, landing=landing), snapshot_id
-
-    def judge_parsed(self, window: Window, spec: TopicSpec) -> EquationResult:
-        """Equation 3 against the current snapshots of bronze, silver and quarantine."""
-        lake = self._penstock.lake
-        landing = self.landing(window)
-        silver, quarantine = parsed_tables(self._penstock.windows, window, spec)
-        result = parsed_plus_quarantined_equals_landed(
-            lake.offsets(bronze_table(spec.name), window.window_id),
-            lake.offsets(silver, window.window_id),
-            lake.offsets(quarantine, window.window_id),
-        )
-        return replace(result, landing=landing)
+    def judge_parsed(self, window: Window, spec: TopicSpec) -> Judged:
+        """Equation 3 against bronze, silver and quarantine as they are now."""
+        return self._prover.parsed(window, spec)
 
     def prove_landed(self, window: Window, spec: TopicSpec) -> Book:
-        result, snapshot_id = self.judge_landed(window, spec)
-        snapshots = {bronze_table(spec.name): snapshot_id} if snapshot_id is not None else {}
-        return self.archive(window, [result], spec, snapshots=snapshots)
+        return self.archive_judged(window, [self.judge_landed(window, spec)], spec)
 
     def prove_parsed(self, window: Window, spec: TopicSpec) -> Book:
-        return self.archive(window, [self.judge_parsed(window, spec)], spec)
+        return self.archive_judged(window, [self.judge_parsed(window, spec)], spec)
+
+    def archive_judged(self, window: Window, judged: Sequence[Judged], spec: TopicSpec) -> Book:
+        """The book of equations that were judged by reading the tables."""
+        return self.archive(
+            window,
+            [j.result for j in judged],
+            spec,
+            snapshots={t: s for j in judged for t, s in j.snapshots.items()},
+            proofs={t: p for j in judged for t, p in j.proofs.items()},
+        )
 
     def prove_produced(self, window: Window, spec: TopicSpec) -> Book:
         """Equation 2: what producers say against what is stored, which bronze holds (equation 1
@@ -102,14 +84,8 @@ class Bookkeeper:
         landed = self.newest(window)
         first = landed.result(Equation.STORED_EQUALS_LANDED) if landed is not None else None
         findings = first.findings if first is not None else ()
-        unlanded = [r for f in findings if f.kind in UNLANDED for r in f.ranges]
-        reader = EvidenceReader(
-            self._penstock.kafka,
-            self._penstock.windows,
-            self._penstock.clock,
-            self._penstock.lake.values,
-        )
-        result, evidence = reader.judge(window, spec, self._stored, unlanded)
+        unlanded = [r for f in findings if f.kind in ABSENT for r in f.ranges]
+        result, evidence = self._evidence().judge(window, spec, self._stored, unlanded)
         return self.archive(window, [replace(result, landing=landing)], spec, evidence=evidence)
 
     def archive(
@@ -119,6 +95,7 @@ class Bookkeeper:
         spec: TopicSpec | None = None,
         *,
         snapshots: dict[str, int] | None = None,
+        proofs: dict[str, dict[str, str | int]] | None = None,
         evidence: dict[str, int | str] | None = None,
     ) -> Book:
         """Write the book of these results; equations not judged now are taken over.
@@ -138,12 +115,36 @@ class Bookkeeper:
                 applies=applying(contract=spec.contract is not None) if spec else None,
                 landing=self.landing(window),
                 snapshots=snapshots,
+                proofs=proofs,
                 evidence=evidence,
                 acceptances=store.acceptances(window.ref, window.sequence),
                 earlier=earlier,
             )
 
         return store.merge_book(window, make)
+
+    def _evidence(self) -> EvidenceReader:
+        return EvidenceReader(
+            self._penstock.kafka,
+            self._penstock.windows,
+            self._penstock.clock,
+            self._penstock.lake.values,
+        )
+
+    def _corrupt_claims(self, window: Window, spec: TopicSpec) -> Sequence[OffsetRange]:
+        """Offsets whose producers acknowledged other records than those in bronze; none where
+        producers' events cannot be read now."""
+        try:
+            result, _ = self._evidence().judge(window, spec, self._stored_here)
+        except ClusterError:
+            return ()
+        return [r for f in result.findings if f.kind == "corrupt" for r in f.ranges]
+
+    def _stored_here(
+        self, windows: Sequence[Window], wanted: Sequence[OffsetRange]
+    ) -> Mapping[int, StoredRecords]:
+        """What ``_stored`` gives, read without Spark."""
+        return stored_rows(self._penstock.lake, windows, wanted)
 
     def _stored(
         self, windows: Sequence[Window], wanted: Sequence[OffsetRange]
@@ -154,14 +155,6 @@ class Bookkeeper:
 
         with self._penstock.spark.tagged(f"penstock/books/{windows[-1].window_id}", "") as spark:
             return stored_records(spark, windows, wanted)
-
-    def _known_holes(self, window: Window) -> tuple[OffsetRange, ...]:
-        """The offsets of this very window that a book says hold no record."""
-        book = self.newest(window)
-        result = book.result(Equation.STORED_EQUALS_LANDED) if book is not None else None
-        if book is None or result is None or book.window_sha256 != window.sha256:
-            return ()
-        return result.legal
 
     def _log_view(self, window: Window, spec: TopicSpec, result: EquationResult) -> LogView:
         """What the log says of the window's offsets that were not found. The judgement does not

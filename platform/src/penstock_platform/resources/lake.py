@@ -11,8 +11,9 @@ snapshots' summaries, which name the windows they touched (table property
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -27,7 +28,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from sqlalchemy.exc import OperationalError
 
-from penstock_platform.domain.digests import digest_of, row_digests
+from penstock_platform.resources.archive import s3_client
+from penstock_platform.resources.content import FileStore, WindowContent, WindowFiles
 from penstock_platform.settings import Settings
 from penstock_platform.spark.session import CATALOG, sqlite_path
 
@@ -99,6 +101,32 @@ class Lake:
                 parts.setdefault(int(p), []).append(offset[partition == p])
         return {p: np.sort(np.concatenate(arrays)) for p, arrays in sorted(parts.items())}
 
+    def content(self, table: str, window_id: str) -> WindowContent:
+        """A window's rows in the table's current snapshot, with their digests, and what cannot be
+        read of them. Empty for a table that is not there. 20 bytes a row are held.
+
+        Raises StoreError when the object store does not answer, LakeError.
+        """
+        files = self.files(table, [window_id])
+        return files.read(window_id) if files is not None else WindowContent.none()
+
+    def content_at(self, table: str, window_id: str, snapshot_id: int) -> WindowContent | None:
+        """The same as of a snapshot; None where that is not kept."""
+        found = self._table(table)
+        if found.metadata.snapshot_by_id(snapshot_id) is None:
+            return None
+        try:
+            return WindowFiles(found, self._store, [window_id], snapshot_id).read(window_id)
+        except FileNotFoundError:  # its manifests were deleted
+            return None
+
+    def files(self, table: str, window_ids: Sequence[str]) -> WindowFiles | None:
+        """The files of these windows in the table's current snapshot; None without the table."""
+        try:
+            return WindowFiles(self._table(table), self._store, window_ids, None)
+        except MissingTableError:
+            return None
+
     def coordinates(self, table: str, window_id: str) -> dict[int, Offsets]:
         """``offsets`` under the name that the third equation uses."""
         return self.offsets(table, window_id)
@@ -118,15 +146,12 @@ class Lake:
         )
 
     def digest_at(self, table: str, window_id: str, snapshot_id: int) -> str | None:
-        """The digest of a window's rows as of a snapshot; None where that or a file is gone."""
-        found = self._table(table)
-        if found.metadata.snapshot_by_id(snapshot_id) is None:
-            return None
-        scan = found.scan(row_filter=_of(window_id), snapshot_id=snapshot_id)
-        try:
-            return digest_of(row_digests(batch) for batch in scan.to_arrow_batch_reader())
-        except FileNotFoundError:
-            return None
+        """The digest of a window's rows as of a snapshot; None where that or a file is gone.
+
+        Raises StoreError, LakeError.
+        """
+        content = self.content_at(table, window_id, snapshot_id)
+        return content.digest if content is not None and not content.unreadable else None
 
     def values(self, table: str, window_id: str) -> Iterator[tuple[int, int, bytes | None]]:
         """(partition, offset, value) of a window's bronze rows, in any order, batch by batch."""
@@ -263,6 +288,10 @@ class Lake:
             raise LakeError(
                 f"the catalog at {sqlite_path(self._settings)} cannot be read: {error}"
             ) from error
+
+    @cached_property
+    def _store(self) -> FileStore:
+        return FileStore(s3_client(self._settings))
 
     @property
     def _catalog(self) -> SqlCatalog:

@@ -20,6 +20,7 @@ from penstock_platform.domain.recovery import (
 )
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.domain.windows import ChainError, Window
+from penstock_platform.resources.content import StoreError
 from penstock_platform.resources.kafka import ClusterError
 from penstock_platform.resources.lake import LakeError
 from penstock_platform.resources.truncations import lost_from_log
@@ -68,7 +69,7 @@ def noting_source(penstock: Connections, window: Window, result: EquationResult)
 
     try:
         return with_source(result, rerun_source(penstock, window, digest_at))
-    except (ChainError, ClusterError, LakeError, OSError):
+    except (ChainError, ClusterError, LakeError, StoreError, OSError):
         return result
 
 

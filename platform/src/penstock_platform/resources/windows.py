@@ -20,6 +20,7 @@ from penstock_platform.domain.books import Acceptance, Book, Finding
 from penstock_platform.domain.clock import from_iso, to_iso
 from penstock_platform.domain.cron import CronError, opening_of, tick_at_or_after
 from penstock_platform.domain.incarnations import Incarnation
+from penstock_platform.domain.proofs import ProofPass
 from penstock_platform.domain.receipts import Receipt
 from penstock_platform.domain.truncation import Cut, cuts_in
 from penstock_platform.domain.windows import ChainError, TopicRef, Window, check_link
@@ -317,6 +318,14 @@ class WindowStore:
             Acceptance.from_bytes(data)
             for data in self._numbered(lambda n: keys.acceptance_key(ref, sequence, n))
         ]
+
+    def add_proof(self, ref: TopicRef, proof: ProofPass) -> int:
+        """Write what a pass of re-verification left, and return its number."""
+        return self._append(lambda n: keys.proof_key(ref, n), proof.to_bytes())
+
+    def newest_proof(self, ref: TopicRef) -> ProofPass | None:
+        data = self._last(lambda n: keys.proof_key(ref, n))
+        return ProofPass.from_bytes(data) if data is not None else None
 
     def retire(self, window: Window, at: datetime, why: str) -> None:
         """Record that the window's records were deleted from the log. Twice is once."""
