@@ -21,7 +21,9 @@ from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.schedules import REVERIFY, build_schedule
 from penstock_platform.domain.books import Equation
 from penstock_platform.domain.proofs import Pace
+from penstock_platform.resources.archive import ArchiveError
 from penstock_platform.resources.connections import Connections
+from penstock_platform.resources.content import StoreError
 from penstock_platform.resources.kafka import UnknownTopicError
 from penstock_platform.resources.reverification import Looked, Reverifier
 
@@ -138,6 +140,8 @@ def reverify_topic(
         report_news(context, penstock, plan, found)
     except UnknownTopicError:
         pass  # not created yet
+    except (StoreError, ArchiveError):  # of no topic: the run fails
+        raise
     except Exception as error:
         context.log.exception("%s could not be proven again", plan.name)
         found.append(Looked(-1, "all windows", error=f"{error}" or type(error).__name__))

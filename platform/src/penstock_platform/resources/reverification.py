@@ -2,7 +2,8 @@
 
 A proof goes stale. A window whose data and delete files are still there as they were when its rows
 were last read (path, size, ETag) has the same rows, so only what changed is read. One window that
-cannot be looked at (a malformed object, a broken link) stops no other.
+cannot be looked at (a malformed object, a broken link) stops no other. A store that does not
+answer ends the pass with an error instead: then nothing can be looked at.
 
 Run again at any time: a pass only reads tables, and its books and its proof object supersede the
 ones before.
@@ -124,15 +125,13 @@ class Reverifier:
         self, ref: TopicRef, sequences: Sequence[int], budget: Budget | None
     ) -> Iterator[Looked]:
         files = Files(self.penstock, [f"{ref.topic_id}/{sequence}" for sequence in sequences])
-        for number, sequence in enumerate(sequences):
+        for sequence in sequences:
             try:
                 found = self._window(ref, sequence, files, budget)
                 if found is not None:
                     yield found
-            except (StoreError, ArchiveError) as error:  # nothing can be asked: proves nothing
-                for left in sequences[number:]:
-                    yield Looked(left, str(left), error=_sentence(error))
-                return
+            except (StoreError, ArchiveError):  # nothing can be asked: proves nothing
+                raise
             except Exception as error:  # noqa: BLE001 - one window must not stop the others
                 window = self._maybe_window(ref, sequence)
                 name = window.name if window is not None else str(sequence)
