@@ -183,11 +183,9 @@ class TwinLake:
             for offsets in found.values()
         )
 
-    def snapshots_with(self, _table: str, _window_id: str) -> list[Any]:
-        return []
-
-    def digest_at(self, _table: str, _window_id: str, _snapshot_id: int) -> str | None:
-        return None
+    def digest_at(self, table: str, window_id: str, snapshot_id: int) -> str | None:
+        content = self.content_at(table, window_id, snapshot_id)
+        return content.digest if content is not None else None
 
     def location(self, table: str) -> str:
         return f"s3://twin/{table}"

@@ -340,7 +340,7 @@ def test_a_topic_that_was_deleted_is_one_incident(ready: Any, alarm: Alarm) -> N
     ready.pass_time(31)
     (alert,) = alarm.look()
     assert alert["payload"]["class"] == "topic_deleted"
-    assert "20 offsets" in alert["payload"]["summary"]
+    assert "20 records until window" in alert["payload"]["summary"]
     ready.pass_time(600)
     assert not alarm.look()
 

@@ -14,6 +14,8 @@ from penstock_platform.resources.reverification import Looked, Reverifier
 
 # Windows whose files are planned together; each part leaves a proof object.
 WINDOWS_AT_ONCE = 100
+# Versions of a silver table that are looked for where no declaration names the newest.
+VERSIONS_TRIED = range(1, 51)
 
 
 def prove_now(penstock: Connections, ref: TopicRef, sequences: Sequence[int]) -> list[Looked]:
@@ -31,10 +33,10 @@ def spec_of(penstock: Connections, topic: str) -> TopicSpec:
     declared = (declarations(penstock) or {}).get(topic)
     if declared is not None:
         return declared
-    parsed = penstock.lake.exists(silver_table(topic))
     document: dict[str, Any] = {"metadata": {"name": topic}, "land": {}}
-    if parsed:
-        document["schema"] = {"file": "unknown"}
+    versions = [n for n in VERSIONS_TRIED if penstock.lake.exists(silver_table(topic, n))]
+    if versions:
+        document["schema"] = {"file": "unknown", "version": versions[-1]}
     return parse_topic(document)
 
 
