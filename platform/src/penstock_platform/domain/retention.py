@@ -47,9 +47,9 @@ class WindowStanding:
 
     window: Window
     reproved: EquationResult | None = None
-    parsed: EquationResult | None = None
     book: Book | None = None
     acceptances: Sequence[Acceptance] = ()
+    parsed: EquationResult | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,9 @@ class Prover:
             view = replace(view, proven=self._proven(window) if not result.balanced else ())
             log = self._log(window, spec, result) if not result.balanced else known
             result = stored_equals_landed(window, content.offsets(), log, view)
+            if result.balanced:  # every row is as it was, and their sum is not
+                view = replace(view, unjudged=(_unexplained(table),))
+                result = stored_equals_landed(window, content.offsets(), log, view)
         return _judged(replace(result, landing=_attempt(receipts)), {table: content})
 
     def parsed(self, window: Window, spec: TopicSpec) -> Judged:
@@ -95,20 +98,27 @@ class Prover:
         landed = lake.content(bronze, window.window_id)
         contents: dict[str, WindowContent] = {}
         views: list[TableView] = []
+        unproven: list[str] = []
         for table in parsed_tables(self._penstock.windows, window, spec):
             receipts = self._receipts(table, window)
             content = lake.content(table, window.window_id)
             contents[table] = content
+            if not _proves(content, receipts):
+                unproven.append(table)
             whole = not content.unreadable
-            views.append(self._view(table, window, receipts, content, whole=whole))
+            within = _ranges(landed.offsets())
+            view = self._view(table, window, receipts, content, whole=whole, moved=within)
+            views.append(view)
             views += _other_landing(table, receipts, landings)
         if landed.unreadable:
             said = f"landed rows cannot be read: {'; '.join(sorted(landed.unreadable))}"
             views.append(TableView(unjudged=(said,)))
-        good, bad = contents.values()
-        result = parsed_plus_quarantined_equals_landed(
-            landed.offsets(), good.offsets(), bad.offsets(), _joined(views)
-        )
+        good, bad = (content.offsets() for content in contents.values())
+        rows = landed.offsets()
+        result = parsed_plus_quarantined_equals_landed(rows, good, bad, _joined(views))
+        if result.balanced and unproven:
+            views.append(TableView(unjudged=tuple(map(_unexplained, unproven))))
+            result = parsed_plus_quarantined_equals_landed(rows, good, bad, _joined(views))
         return _judged(replace(result, landing=_attempt(landings)), contents)
 
     # --- inside -------------------------------------------------------------------------------
@@ -125,8 +135,10 @@ class Prover:
         content: WindowContent,
         *,
         whole: bool,
+        moved: Sequence[OffsetRange] = (),
     ) -> TableView:
-        """How the rows' content differs from the receipt's. ``whole``: all rows are there."""
+        """How the rows' content differs from the receipt's. ``whole``: all rows are there. A row
+        at one of the offsets ``moved`` that the receipt's snapshot does not have is altered too."""
         view = TableView(unreadable=content.unreadable)
         if _proves(content, receipts):
             return view
@@ -136,12 +148,16 @@ class Prover:
             return replace(view, unjudged=(said,))
         reference = self._reference(table, window, receipts)
         if reference is not None:
+            added = subtract(_ranges(content.offsets()), _ranges(reference.offsets()))
+            altered = altered_rows(content.rows, reference.rows)
             return replace(
                 view,
-                altered=altered_rows(content.rows, reference.rows),
+                altered=merge([*altered, *intersect(added, moved)]),
                 why=f"{table}: another content than in snapshot {reference.snapshot_id}, which "
                 "its receipt proves",
             )
+        if not content.count:
+            return view  # there is no content: what is absent says all
         if not whole:
             said = f"{table}: no kept snapshot proves the content of the rows that are there"
             return replace(view, unjudged=(said,))
@@ -208,6 +224,10 @@ def _other_landing(
         return []
     said = f"{table} was parsed from an older landing, whose rows had another content"
     return [TableView(unjudged=(said,))]
+
+
+def _unexplained(table: str) -> str:
+    return f"{table}: another content than the receipt's, and no row says which"
 
 
 def _joined(views: Sequence[TableView]) -> TableView:
