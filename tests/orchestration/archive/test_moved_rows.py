@@ -1,4 +1,4 @@
-"""Rows that move between silver and quarantine keep their coordinates, not their tables' digests."""
+"""Rows that move between silver and quarantine: their offsets are the same, the digests are not."""
 
 from __future__ import annotations
 
