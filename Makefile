@@ -62,6 +62,7 @@ format: install ## repair formatting and imports
 bench: install ## the figures: broker, audited producer, landing
 	$(BIN)/python benchmarks/broker/bench.py
 	$(BIN)/python benchmarks/broker/start_stop.py
+	$(BIN)/python benchmarks/broker/bench_metrics.py
 	@echo "== benchmarks/client/bench_audited_producer.py"
 	@set -e; data=$$(mktemp -d); \
 	$(BIN)/penstock-broker serve --data-dir "$$data/log" --port 0 >"$$data/out" 2>"$$data/err" & \

@@ -69,7 +69,7 @@ class Incident:
 @dataclass(frozen=True, slots=True)
 class Observation:
     """``incident`` is None where all is well; ``pending`` where nothing can be said yet. ``at`` is
-    when it was judged, in ISO 8601; empty for now."""
+    when it was judged, in ISO 8601; empty means at this moment."""
 
     source: str
     incident: Incident | None = None
