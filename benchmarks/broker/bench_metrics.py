@@ -1,6 +1,6 @@
 """What it costs the broker to count one produce request, in microseconds.
 
-    python benchmarks/broker/bench_metrics.py
+python benchmarks/broker/bench_metrics.py
 """
 
 from __future__ import annotations
