@@ -29,7 +29,6 @@ from penstock_platform.domain.recovery import rerun_sentence
 from penstock_platform.domain.recreation import LostTopic
 from penstock_platform.domain.topics import bronze_table, table_part
 from penstock_platform.domain.windows import TopicRef, Window
-from penstock_platform.resources.books import Bookkeeper
 from penstock_platform.resources.recreation import lost_with
 from penstock_platform.resources.topics import apply_topic
 
@@ -82,6 +81,8 @@ def summary(penstock: Connections, window: Window) -> dict[str, Any]:
     """One window in a line: tiers, state, and whether the log still has it."""
     book = penstock.windows.newest_book(window.ref, window.sequence)
     tiers = book.tiers if book is not None else {}
+    from penstock_platform.resources.books import Bookkeeper  # noqa: PLC0415 - pyiceberg
+
     state = state_on(book, Bookkeeper(penstock).landing(window))
     retired = penstock.windows.retired(window.ref, window.sequence)
     return {
@@ -406,6 +407,8 @@ def accept(topic: str, window: str, reason: str, by: str | None, output: str) ->
         )
     except ValueError as error:
         raise CommandError(str(error)) from error
+    from penstock_platform.resources.books import Bookkeeper  # noqa: PLC0415 - pyiceberg
+
     book = Bookkeeper(penstock).archive(found, [])
     records = sum(f.count for f in acceptance.findings)
     if output == "json":
