@@ -12,6 +12,9 @@ from penstock_broker.testing.broker_process import BrokerProcess
 from penstock_broker.testing.raw_client import RawClient
 
 QUICK = {
+    # Tests write records of years ago, and a shared broker may live for longer than the five
+    # minutes after which the default looks for what it may delete.
+    "log.retention.check.interval.ms": "86400000",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     "offsets.topic.num.partitions": "3",
