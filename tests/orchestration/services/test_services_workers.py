@@ -102,7 +102,7 @@ def test_the_process_takes_over_a_listener_and_leaves_on_sigterm(path: Path) -> 
             stderr=subprocess.PIPE,
             text=True,
         )
-    assert ask(path, {"ping": True}, 60)["ready"], "asked before it was ready, answered after"
+    assert ask(path, {"ping": True}, 600)["ready"], "asked before it was ready, answered after"
     process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 0
     assert process.stderr is not None

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock_platform.domain.books import Book, Equation
-from penstock_platform.domain.claims import Producer
 from penstock_platform.domain.ranges import OffsetRange, count, merge, subtract, tell
 from penstock_platform.domain.windows import Window
+
+if TYPE_CHECKING:  # the watcher imports this, and loads no client of Kafka for a type
+    from penstock_platform.domain.claims import Producer
 
 NOT_IN_BRONZE = frozenset({"missing", "retained_away", "log_truncated", "vanished", "unreadable"})
 

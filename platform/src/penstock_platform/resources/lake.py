@@ -30,6 +30,7 @@ from sqlalchemy.exc import OperationalError
 
 from penstock_platform.resources.archive import s3_client
 from penstock_platform.resources.content import FileStore, WindowContent, WindowFiles
+from penstock_platform.resources.lake_errors import LakeError, MissingTableError
 from penstock_platform.settings import Settings
 from penstock_platform.spark.session import CATALOG, sqlite_path
 
@@ -38,14 +39,6 @@ WINDOW_PROPERTY = "penstock.window-id"
 BUSY_TIMEOUT_SECONDS = 15
 
 Offsets = npt.NDArray[np.int64]
-
-
-class LakeError(RuntimeError):
-    """A table that cannot be read: names table, catalog and cause."""
-
-
-class MissingTableError(LakeError):
-    """No such table yet: nothing has been landed in it."""
 
 
 @dataclass(frozen=True, slots=True)

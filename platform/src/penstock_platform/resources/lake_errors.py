@@ -1,0 +1,11 @@
+"""What goes wrong with the lake's tables. Not in ``lake``: importing this loads no pyiceberg."""
+
+from __future__ import annotations
+
+
+class LakeError(RuntimeError):
+    """A table that cannot be read: names table, catalog and cause."""
+
+
+class MissingTableError(LakeError):
+    """No such table yet: nothing has been landed in it."""
