@@ -23,8 +23,8 @@ from penstock_platform.domain.books import Equation
 from penstock_platform.domain.proofs import Pace
 from penstock_platform.resources.archive import ArchiveError
 from penstock_platform.resources.connections import Connections
-from penstock_platform.resources.content import StoreError
 from penstock_platform.resources.kafka import UnknownTopicError
+from penstock_platform.resources.lake_errors import StoreError
 from penstock_platform.resources.reverification import Looked, Reverifier
 
 CHECK = "all_reverified"

@@ -30,12 +30,9 @@ from pyiceberg.types import NestedField
 from penstock_platform.domain.digests import digest_of, row_digests
 from penstock_platform.domain.ranges import OffsetRange, Offsets
 from penstock_platform.domain.reconcile import Rows
+from penstock_platform.resources.lake_errors import StoreError
 
 OFFSET_MAX = (1 << 63) - 1
-
-
-class StoreError(RuntimeError):
-    """The object store could not be asked: names the object and the cause. Proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)

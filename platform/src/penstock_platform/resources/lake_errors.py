@@ -9,3 +9,7 @@ class LakeError(RuntimeError):
 
 class MissingTableError(LakeError):
     """No such table yet: nothing has been landed in it."""
+
+
+class StoreError(RuntimeError):
+    """The object store could not be asked: names the object and the cause. Proves nothing."""

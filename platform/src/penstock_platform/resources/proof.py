@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from penstock_platform.domain.books import Equation, EquationResult
 from penstock_platform.domain.ranges import (
@@ -32,9 +33,11 @@ from penstock_platform.domain.recovery import SourceKind, choose_source
 from penstock_platform.domain.topics import TopicSpec, bronze_table
 from penstock_platform.domain.windows import Window
 from penstock_platform.resources.connections import Connections
-from penstock_platform.resources.content import WindowContent
 from penstock_platform.resources.recovery import kept_snapshots
 from penstock_platform.resources.silver_versions import parsed_tables
+
+if TYPE_CHECKING:  # the command line imports this, and loads no pyiceberg for a type
+    from penstock_platform.resources.content import WindowContent
 
 # Findings of equation 1 whose offsets are not in bronze.
 ABSENT = frozenset(

@@ -20,9 +20,8 @@ from penstock_platform.domain.recovery import (
 )
 from penstock_platform.domain.topics import bronze_table
 from penstock_platform.domain.windows import ChainError, Window
-from penstock_platform.resources.content import StoreError
 from penstock_platform.resources.kafka import ClusterError
-from penstock_platform.resources.lake_errors import LakeError
+from penstock_platform.resources.lake_errors import LakeError, StoreError
 from penstock_platform.resources.truncations import lost_from_log
 
 if TYPE_CHECKING:

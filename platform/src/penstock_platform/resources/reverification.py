@@ -23,7 +23,8 @@ from penstock_platform.domain.windows import TopicRef, Window, check_link
 from penstock_platform.resources.archive import ArchiveError
 from penstock_platform.resources.books import Bookkeeper, changed
 from penstock_platform.resources.connections import Connections
-from penstock_platform.resources.content import StoreError, WindowFiles
+from penstock_platform.resources.content import WindowFiles
+from penstock_platform.resources.lake_errors import StoreError
 from penstock_platform.resources.proof import Judged
 from penstock_platform.resources.silver_versions import parsed_tables
 
