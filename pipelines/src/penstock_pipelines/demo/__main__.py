@@ -62,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out.print("\nended by hand")
         code = 130
     finally:
+        # A second signal while the services are being stopped would leave them running.
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, signal.SIG_IGN)
         stage.crew.stop()
         run_command(settings, ["down"])
     return code
