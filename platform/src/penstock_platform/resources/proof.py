@@ -89,7 +89,8 @@ class Prover:
             view = replace(view, proven=self._proven(window) if not result.balanced else ())
             log = self._log(window, spec, result) if not result.balanced else known
             result = stored_equals_landed(window, content.offsets(), log, view)
-            if result.balanced:  # every row is as it was, and their sum is not
+            if result.balanced and not _proves(content, receipts):
+                # Every row is as it was, and their sum is not.
                 view = replace(view, unjudged=(_unexplained(table),))
                 result = stored_equals_landed(window, content.offsets(), log, view)
         return _judged(replace(result, landing=_attempt(receipts)), {table: content})
