@@ -81,7 +81,7 @@ class ReverifySpec(_Part):
 
 
 class SweepSpec(_Part):
-    """``apply: false`` only explains what would be deleted, whoever starts the run."""
+    """``apply: false`` only explains what would be deleted, also in a run started by hand."""
 
     cron: Cron = "5 * * * *"
     apply: bool = True

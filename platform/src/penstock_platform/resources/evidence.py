@@ -49,7 +49,7 @@ from penstock_platform.resources.windows import WindowStore
 
 # Events are read that came until so many graces after a window was frozen.
 HORIZON_GRACES = 4
-# So many malformed records are told apart by their source; more count as events that are away.
+# So many malformed records are counted by source; more count as events that are away.
 MALFORMED_MAX = 10_000
 MALFORMED_SOURCES_IN_BOOK = 5
 # Reads the values of bronze rows: (table, window id) to (partition, offset, value) in any order.
