@@ -323,6 +323,78 @@ def test_a_topic_can_be_used_as_soon_as_it_is_created(broker: Broker) -> None:
     assert broker.append("t", 1, "a") == 0
 
 
+@pytest.mark.parametrize("operation", ["write", "sync", "rename", "sync_directory"])
+def test_a_deletion_that_the_disk_refuses_deletes_nothing(broker: Broker, operation: str) -> None:
+    """Nor later: the topic lives, and a save or a start afterwards must not finish the job."""
+    broker.replicas.create_topic("t", 1, {})
+    topic = broker.replicas.create_topic("u", 1, {})
+    broker.append("t", 0, "acknowledged")
+    assert isinstance(broker.files, MemFiles)
+    path_part = "/data" if operation == "sync_directory" else "metadata.json"
+    broker.files.fail(operation, errno.EIO, path_part=path_part)
+    with pytest.raises(KafkaError) as error:
+        broker.replicas.delete_topic("t")
+    assert code(error) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not broker.metadata.deleting()
+    broker.kill()  # with nothing saved after it
+    assert broker.values("t") == ["acknowledged"]
+    broker.replicas.set_configs(topic.name, {"segment.bytes": "1000"})
+    broker.append("t", 0, "later")
+    broker.kill()
+    assert broker.values("t") == ["acknowledged", "later"]
+
+
+def test_a_refused_deletion_is_not_saved_with_the_next_change(broker: Broker) -> None:
+    broker.replicas.create_topic("t", 1, {})
+    broker.append("t", 0, "acknowledged")
+    assert isinstance(broker.files, MemFiles)
+    broker.files.fail("write", errno.ENOSPC, path_part="metadata.json", times=2)
+    with pytest.raises(KafkaError):
+        broker.replicas.delete_topic("t")
+    assert broker.metadata.topic("t") is not None
+    broker.replicas.create_topic("u", 1, {})
+    broker.kill()
+    assert broker.values("t") == ["acknowledged"]
+
+
+def test_a_topic_that_lives_is_not_wiped_whatever_the_metadata_want_deleted(
+    broker: Broker,
+) -> None:
+    """A version that had failed to delete it could have written both."""
+    topic = broker.replicas.create_topic("t", 1, {})
+    broker.append("t", 0, "acknowledged")
+    assert isinstance(broker.files, MemFiles)
+    document = json.loads(broker.files.get(DATA_DIR / "metadata.json"))
+    document["deleting"] = {str(topic.topic_id): "t"}
+    broker.files.put(DATA_DIR / "metadata.json", json.dumps(document).encode())
+    broker.kill()
+    assert broker.values("t") == ["acknowledged"]
+    assert not broker.metadata.deleting()
+
+
+@pytest.mark.parametrize("change", ["create", "configs", "partitions", "section"])
+def test_a_change_that_the_disk_refuses_is_not_there(broker: Broker, change: str) -> None:
+    broker.replicas.create_topic("t", 1, {})
+    before, version = broker.metadata.topics, broker.metadata.version
+    assert isinstance(broker.files, MemFiles)
+    broker.files.fail("write", errno.ENOSPC, path_part="metadata.json", times=2)
+    changes = {
+        "create": lambda: broker.replicas.create_topic("u", 1, {}),
+        "configs": lambda: broker.replicas.set_configs("t", {"segment.bytes": "1000"}),
+        "partitions": lambda: broker.replicas.create_partitions("t", 2),
+        "section": lambda: broker.metadata.put_section("x", {"a": 1}),
+    }
+    with pytest.raises((KafkaError, OSError)):
+        changes[change]()
+    assert broker.metadata.topics is before
+    assert broker.metadata.version == version
+    assert broker.metadata.section("x") == {}
+    broker.kill()
+    assert list(broker.metadata.topics) == ["t"]
+    assert len(broker.metadata.topics["t"].partitions) == 1
+    assert broker.metadata.section("x") == {}
+
+
 def test_a_recreated_topic_is_another(broker: Broker) -> None:
     """Pitfalls 5 and 48: another id, no record of the old one, an epoch that has grown."""
     first = broker.replicas.create_topic("t", 1, {})

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +30,8 @@ from penstock_broker.cluster.topic import PartitionMetadata, Topic, check_topic_
 from penstock_broker.config import ConfigError, LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.files import Files, read_file, replace_file
+
+_log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 PARTITIONS_MAX = 10_000
@@ -248,18 +252,19 @@ class LocalMetadataStore:
         topic = self._known(name)
         # A topic of the same name must not fall back to epochs that clients have seen.
         latest = max(partition.leader_epoch for partition in topic.partitions)
-        self._first_leader_epoch = max(self._first_leader_epoch, latest + 1)
-        self._deleting[topic.topic_id] = name
-        self._replace_topics({k: v for k, v in self._topics.items() if k != name})
+        with self._saved():
+            self._first_leader_epoch = max(self._first_leader_epoch, latest + 1)
+            self._deleting = {**self._deleting, topic.topic_id: name}
+            self._topics = MappingProxyType({k: v for k, v in self._topics.items() if k != name})
         return topic
 
     def deleting(self) -> Mapping[uuid.UUID, str]:
         return dict(self._deleting)
 
     def forget_deleted(self, topic_ids: Iterable[uuid.UUID]) -> None:
-        for topic_id in topic_ids:
-            self._deleting.pop(topic_id, None)
-        self._save()
+        gone = set(topic_ids)
+        with self._saved():
+            self._deleting = {k: v for k, v in self._deleting.items() if k not in gone}
 
     def raise_leader_epochs(self, partitions: Iterable[tuple[str, int]]) -> None:
         topics = dict(self._topics)
@@ -271,22 +276,16 @@ class LocalMetadataStore:
 
     def allocate_producer_ids(self) -> range:
         first = self._next_producer_id
-        self._next_producer_id = first + PRODUCER_ID_BLOCK
-        self._save()
+        with self._saved():
+            self._next_producer_id = first + PRODUCER_ID_BLOCK
         return range(first, first + PRODUCER_ID_BLOCK)
 
     def section(self, name: str) -> Mapping[str, Any]:
         return self._sections.get(name, MappingProxyType({}))
 
     def put_section(self, name: str, value: Mapping[str, Any]) -> None:
-        before = self._sections
-        self._sections = {**before, name: dict(value)}
-        try:
-            self._save()
-        except OSError:
-            self._sections = before
-            raise
-        self._version += 1
+        with self._saved():
+            self._sections = {**self._sections, name: dict(value)}
 
     def _known(self, name: str) -> Topic:
         topic = self._topics.get(name)
@@ -305,16 +304,31 @@ class LocalMetadataStore:
         self._replace_topics({**self._topics, topic.name: topic})
 
     def _replace_topics(self, topics: Mapping[str, Topic]) -> None:
-        """Write first: what readers see is always on the disk."""
-        before = self._topics
-        self._topics = MappingProxyType(dict(sorted(topics.items())))
+        with self._saved():
+            self._topics = MappingProxyType(dict(sorted(topics.items())))
+
+    @contextmanager
+    def _saved(self) -> Iterator[None]:
+        """Save what the block changes. OSError: all of it is as before, in memory and, as far as
+        the disk allows, in the file, whose rename may have been done when the error came."""
+        before = (
+            self._topics, self._deleting, self._sections, self._next_producer_id,
+            self._first_leader_epoch,
+        )  # fmt: skip
+        yield
         try:
             self._save()
         except OSError:
-            self._topics = before
+            (
+                self._topics, self._deleting, self._sections, self._next_producer_id,
+                self._first_leader_epoch,
+            ) = before  # fmt: skip
+            self._save_again()
             raise
-        self._by_id = {topic.topic_id: topic for topic in self._topics.values()}
-        self._version += 1
+        if self._topics is not before[0]:
+            self._by_id = {topic.topic_id: topic for topic in self._topics.values()}
+        if self._topics is not before[0] or self._sections is not before[2]:
+            self._version += 1
 
     # -- the file ----------------------------------------------------------------------------
 
@@ -330,6 +344,12 @@ class LocalMetadataStore:
             "sections": self._sections,
         }
         replace_file(self._files, self._path, json.dumps(document, indent=1).encode() + b"\n")
+
+    def _save_again(self) -> None:
+        try:
+            self._save()
+        except OSError as error:
+            _log.error("%s may hold a change that was refused: %s", self._path, error)
 
     def _load(self) -> None:
         try:

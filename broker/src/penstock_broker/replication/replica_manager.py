@@ -121,7 +121,9 @@ class ReplicaManager:
 
     def _finish_deletions(self, found: dict[tuple[str, int], uuid.UUID | None]) -> None:
         deleting = self._metadata.deleting()
-        gone = [key for key, topic_id in found.items() if topic_id in deleting]
+        # Metadata that an older version could not save may name a topic that lives on.
+        dead = {topic_id for topic_id in deleting if self._metadata.topic_by_id(topic_id) is None}
+        gone = [key for key, topic_id in found.items() if topic_id in dead]
         if gone:
             self.logs.delete(gone)
         for key in gone:

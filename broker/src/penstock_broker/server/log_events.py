@@ -27,6 +27,14 @@ EVENTS: dict[tuple[str, str], Names] = {
         ),
     ),
     **_rows(
+        "cluster.metadata_store",
+        (
+            "%s may hold a change that was refused: %s",
+            "metadata_unsure",
+            "path reason",
+        ),
+    ),
+    **_rows(
         "groups.coordinator",
         (
             "group %s is %s in generation %d with %d members%s%s",
