@@ -24,6 +24,7 @@ from penstock_broker.wire.messages.delete_topics import DeleteTopicsRequest, Del
 from penstock_broker.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock_broker.wire.messages.describe_configs import (
     RESOURCE_BROKER,
+    RESOURCE_TOPIC,
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
@@ -273,6 +274,23 @@ def test_the_cluster_id_stays(new_broker: Callable[..., BrokerProcess]) -> None:
     broker.kill()
     broker.start()
     assert cluster_id() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions"), [("__consumer_offsets", 3), ("__transaction_state", 5)]
+)
+def test_the_brokers_own_topics_are_made_for_metadata_as_their_coordinators_make_them(
+    new_broker: Callable[..., BrokerProcess], name: str, partitions: int
+) -> None:
+    """With the defaults retention would delete, after a week, which epochs are fenced."""
+    broker = new_broker(num_partitions="2", transaction_state_log_num_partitions="5")
+    with RawClient(broker.host, broker.port) as client:
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+        (found,) = client.ask(asked, 9).topics
+        assert (found.error_code, len(found.partitions)) == (0, partitions)
+        wanted = DescribeConfigsResource(resource_type=RESOURCE_TOPIC, resource_name=name)
+        (described,) = client.ask(DescribeConfigsRequest(resources=[wanted]), 4).results
+    assert {c.name: c.value for c in described.configs}["cleanup.policy"] == "compact"
 
 
 def test_the_brokers_own_topic_is_not_for_clients(raw: RawClient) -> None:

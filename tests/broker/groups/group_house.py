@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock_broker.cluster.metadata_store import LocalMetadataStore
+from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
@@ -19,7 +20,7 @@ from penstock_broker.groups.members import (
     SyncResult,
 )
 from penstock_broker.groups.offset_records import CommittedOffset
-from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
+from penstock_broker.groups.offsets import OffsetsTopic
 from penstock_broker.log.manager import LogManager
 from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.testing import MemFiles, SimClock
@@ -60,7 +61,7 @@ class House:
             clock=self.clock,
             metadata=metadata,
             replicas=self.replicas,
-            create=lambda: self.replicas.create_topic(OFFSETS_TOPIC, 2, {}) and None,
+            create=lambda: self.replicas.create_topic(OFFSETS_TOPIC, 2, {}),
         )
         self.groups = GroupCoordinator(
             clock=self.clock,

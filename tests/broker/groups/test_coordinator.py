@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 from group_house import NONE, House
 
+from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.members import (
     SyncRequest,
     SyncResult,
 )
 from penstock_broker.groups.offset_records import CommittedOffset
-from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
+from penstock_broker.groups.offsets import OffsetsTopic
 from penstock_broker.groups.states import GroupState
 from penstock_broker.replication.partition import Partition
 from penstock_broker.wire.errors import DecodeError

@@ -7,12 +7,11 @@ import errno
 import pytest
 from txn_house import DATA, ID_EXPIRATION_MS, TIMEOUT_MS, TOPIC, House, transactional_batch
 
+from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.groups.offsets import OFFSETS_TOPIC
 from penstock_broker.log.markers import Marker, read_marker
 from penstock_broker.transactions.coordinator import MARKERS_AT_ONCE
 from penstock_broker.transactions.states import TransactionState
-from penstock_broker.transactions.topic import TRANSACTIONS_TOPIC
 from penstock_broker.transactions.transaction import LAST_EPOCH
 from penstock_broker.wire.records import RecordBatch
 

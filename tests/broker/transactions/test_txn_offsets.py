@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from txn_house import TOPIC, House
 
+from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.offset_records import CommittedOffset
-from penstock_broker.groups.offsets import OFFSETS_TOPIC
 
 IDS = ("x", "y", "z")
 GROUPS = ("g", "h")

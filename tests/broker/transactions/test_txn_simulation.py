@@ -16,9 +16,8 @@ from random import Random
 import pytest
 from txn_house import TIMEOUT_MS, TOPIC, House, KilledError, kill_at
 
+from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.groups.offsets import OFFSETS_TOPIC
-from penstock_broker.transactions.topic import TRANSACTIONS_TOPIC
 
 IDS = ("x", "y", "z")
 STEPS = 600

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock_broker.cluster.metadata_store import LocalMetadataStore
+from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock_broker.config import BrokerConfig
 from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from penstock_broker.groups.members import GroupLimits
 from penstock_broker.groups.offset_records import CommittedOffset
-from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
+from penstock_broker.groups.offsets import OffsetsTopic
 from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.manager import LogManager
 from penstock_broker.replication.partition import Partition
@@ -19,7 +20,7 @@ from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.testing import MemFiles, SimClock
 from penstock_broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from penstock_broker.transactions.markers import MarkerWriter
-from penstock_broker.transactions.topic import TRANSACTIONS_TOPIC, TransactionsTopic
+from penstock_broker.transactions.topic import TransactionsTopic
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.records import iter_batches
 
@@ -58,7 +59,7 @@ class House:
             clock=self.clock,
             metadata=metadata,
             replicas=self.replicas,
-            create=lambda: self.replicas.create_topic(OFFSETS_TOPIC, 2, {}) and None,
+            create=lambda: self.replicas.create_topic(OFFSETS_TOPIC, 2, {}),
         )
         self.groups = GroupCoordinator(
             clock=self.clock,
@@ -73,7 +74,7 @@ class House:
             clock=self.clock,
             metadata=metadata,
             replicas=self.replicas,
-            create=lambda: self.replicas.create_topic(TRANSACTIONS_TOPIC, 2, {}) and None,
+            create=lambda: self.replicas.create_topic(TRANSACTIONS_TOPIC, 2, {}),
         )
         self.transactions = TransactionCoordinator(
             clock=self.clock,

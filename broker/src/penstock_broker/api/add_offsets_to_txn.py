@@ -15,8 +15,8 @@ from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.fencing import code_for
 from penstock_broker.api.registry import api
+from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import KafkaError
-from penstock_broker.groups.offsets import OFFSETS_TOPIC
 from penstock_broker.wire.messages.add_offsets_to_txn import (
     API_KEY,
     AddOffsetsToTxnRequest,

@@ -7,7 +7,8 @@ Behaviour:
 * Every listener is told its own address.
 * An unknown topic is created when ``auto.create.topics.enable`` and the request allow it, and is
   in the same answer with its leaders; else UNKNOWN_TOPIC_OR_PARTITION. An invalid name is
-  INVALID_TOPIC_EXCEPTION and creates nothing.
+  INVALID_TOPIC_EXCEPTION and creates nothing. The broker's own topics get the partitions and
+  settings that their coordinators would give them.
 * A topic that is named twice is in the answer once.
 * Encoded topics are kept per version until the topic changes: a refresh of a thousand partitions
   by a hundred clients costs joining bytes.
@@ -33,9 +34,9 @@ from penstock_broker.api.authorization import (
 from penstock_broker.api.authorization import operations as topic_operations
 from penstock_broker.api.context import Encoded, Exchange, Services, Steps
 from penstock_broker.api.registry import api
-from penstock_broker.cluster.topic import Topic, check_topic_name
+from penstock_broker.api.topics import DEFAULT_PARTITIONS
+from penstock_broker.cluster.topic import INTERNAL_TOPICS, Topic, check_topic_name
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.groups.offsets import OFFSETS_TOPIC
 from penstock_broker.wire.messages.metadata import (
     API_KEY,
     OPERATIONS_NOT_ASKED,
@@ -154,11 +155,10 @@ def _find(
 
 def _create(services: Services, name: str) -> Topic:
     check_topic_name(name)
-    if name != OFFSETS_TOPIC:
-        check_replication(-1, services.config)
-        return services.topics.create(name, -1, {})
-    services.offsets.ensure_topic()
-    return services.topics.by_name(name)
+    if name in INTERNAL_TOPICS:
+        return services.topics.create_internal(name)
+    check_replication(-1, services.config)
+    return services.topics.create(name, DEFAULT_PARTITIONS, {})
 
 
 class MetadataCache:

@@ -9,6 +9,7 @@ from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.cluster.topic import Topic
 from penstock_broker.config import BrokerConfig, ConfigEntry, ConfigError
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.replication.internal_topic import creation_of
 from penstock_broker.replication.replica_manager import ReplicaManager, run
 
 DEFAULT_PARTITIONS = -1
@@ -29,7 +30,6 @@ class TopicAdmin:
         self._metadata = metadata
         self._replicas = replicas
         self._on_deleted = on_deleted
-        """Whether so many more files may be opened."""
 
     def use_config(self, config: BrokerConfig) -> None:
         """The broker's settings have changed."""
@@ -68,6 +68,11 @@ class TopicAdmin:
     ) -> Topic:
         """Create a topic at once. KafkaError as :meth:`creating`."""
         return run(self.creating(name, partitions, configs, validate_only=validate_only))
+
+    def create_internal(self, name: str) -> Topic:
+        """Create one of the broker's own topics, with the settings of its own, whoever is the
+        first to ask for it. KafkaError as :meth:`creating`."""
+        return self.create(name, *creation_of(name, self._config))
 
     def creating(
         self,

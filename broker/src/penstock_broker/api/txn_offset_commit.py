@@ -21,10 +21,10 @@ from collections.abc import Mapping
 from penstock_broker.api.authorization import Operation, ResourceType, allowed, require
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
+from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.coordinator import TopicPartition
 from penstock_broker.groups.offset_records import CommittedOffset
-from penstock_broker.groups.offsets import OFFSETS_TOPIC
 from penstock_broker.wire.messages.txn_offset_commit import (
     API_KEY,
     TxnOffsetCommitRequest,

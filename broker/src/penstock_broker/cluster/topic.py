@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from penstock_broker.errors import ErrorCode, KafkaError
 
 TOPIC_NAME_MAX = 249
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from penstock_broker.clock import Clock
 from penstock_broker.cluster.java_hash import partition_for
 from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.coordinator import Change, ProducerAndEpoch
@@ -42,7 +43,6 @@ from penstock_broker.wire.records import Record, iter_batches
 
 _logger = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
 READ_BYTES = 4 << 20
 
 
@@ -56,7 +56,7 @@ class OffsetsTopic:
         clock: Clock,
         metadata: MetadataStore,
         replicas: ReplicaManager,
-        create: Callable[[], None],
+        create: Callable[[], object],
     ) -> None:
         self._config = config
         self._clock = clock

@@ -24,12 +24,13 @@ from penstock_broker.api.registry import Api, api_table
 from penstock_broker.api.topics import TopicAdmin
 from penstock_broker.clock import Clock, SystemClock, Timers
 from penstock_broker.cluster.metadata_store import LocalMetadataStore, MetadataError
+from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.config import BrokerConfig, ConfigError
 from penstock_broker.config.table import split_address
 from penstock_broker.errors import KafkaError
 from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from penstock_broker.groups.members import GroupLimits
-from penstock_broker.groups.offsets import OFFSETS_TOPIC, OffsetsTopic
+from penstock_broker.groups.offsets import OffsetsTopic
 from penstock_broker.log.files import Files, OsFiles
 from penstock_broker.log.manager import DataDirectoryError, DataDirectoryTakenError, LogManager
 from penstock_broker.metrics import Metrics
@@ -214,7 +215,7 @@ class Broker:
             clock=clock,
             metadata=self.metadata,
             replicas=self.replicas,
-            create=self._create_offsets_topic,
+            create=lambda: self.topics.create_internal(OFFSETS_TOPIC),
         )
         self.groups = GroupCoordinator(
             clock=clock,
@@ -273,17 +274,6 @@ class Broker:
             self.log_jobs.use_config,
         ]
         self.listeners = Listeners(config, self._loop, limits, self.metrics)
-
-    def _create_offsets_topic(self) -> None:
-        self.topics.create(
-            OFFSETS_TOPIC,
-            self.config.offsets_topic_num_partitions,
-            {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(self.config.offsets_topic_segment_bytes),
-            },
-        )
 
     def _next_producer_id(self) -> int:
         """The next id of the block at hand; a block that a kill leaves unused stays unused."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from penstock_broker.api.topics import TopicAdmin
 from penstock_broker.clock import Clock, Timers
 from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.cluster.topic import TRANSACTIONS_TOPIC
 from penstock_broker.config import BrokerConfig
 from penstock_broker.groups.coordinator import GroupCoordinator
 from penstock_broker.metrics import Metrics
@@ -14,7 +15,7 @@ from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.server.background import BackgroundJobs
 from penstock_broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from penstock_broker.transactions.markers import MarkerWriter
-from penstock_broker.transactions.topic import TRANSACTIONS_TOPIC, TransactionsTopic
+from penstock_broker.transactions.topic import TransactionsTopic
 
 
 class Transactions:
@@ -34,9 +35,11 @@ class Transactions:
         metrics: Metrics,
     ) -> None:
         self._config = config
-        self._topics = topics
         self.topic = TransactionsTopic(
-            clock=clock, metadata=metadata, replicas=replicas, create=self._create_topic
+            clock=clock,
+            metadata=metadata,
+            replicas=replicas,
+            create=lambda: topics.create_internal(TRANSACTIONS_TOPIC),
         )
         self.coordinator = TransactionCoordinator(
             clock=clock,
@@ -51,20 +54,6 @@ class Transactions:
                 config.transaction_coordinator_max_ids,
             ),
             metrics=metrics,
-        )
-
-    def _create_topic(self) -> None:
-        config = self._config
-        self._topics.create(
-            TRANSACTIONS_TOPIC,
-            config.transaction_log_num_partitions,
-            {
-                "cleanup.policy": "compact",
-                "compression.type": "uncompressed",
-                "min.insync.replicas": str(config.transaction_log_min_isr),
-                "segment.bytes": str(config.transaction_log_segment_bytes),
-                "unclean.leader.election.enable": "false",
-            },
         )
 
     def load(self) -> None:

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from penstock_broker.clock import Clock
+from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.markers import Marker
 from penstock_broker.replication.replica_manager import ReplicaManager
@@ -15,7 +16,6 @@ from penstock_broker.transactions.transaction import Transaction
 
 _logger = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
 _MOOT = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from penstock_broker.clock import Clock
 from penstock_broker.cluster.java_hash import partition_for
 from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.cluster.topic import TRANSACTIONS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
@@ -31,7 +32,6 @@ from penstock_broker.wire.records import Record, iter_batches
 
 _logger = logging.getLogger(__name__)
 
-TRANSACTIONS_TOPIC = "__transaction_state"
 READ_BYTES = 4 << 20
 
 
@@ -78,7 +78,7 @@ class TransactionsTopic:
         clock: Clock,
         metadata: MetadataStore,
         replicas: ReplicaManager,
-        create: Callable[[], None],
+        create: Callable[[], object],
     ) -> None:
         self._clock = clock
         self._metadata = metadata
