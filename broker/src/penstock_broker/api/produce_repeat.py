@@ -269,7 +269,9 @@ class Repeats:
                 or not buffer.startswith(repeat.record, first)
             ) and not _records_are_whole(repeat, buffer, first, stop, count):
                 break
-            if producer_id >= 0 and not staged.follows(producer_id, epoch, sequence, count):
+            if producer_id >= 0 and (
+                sequence < 0 or not staged.follows(producer_id, epoch, sequence, count)
+            ):
                 break
             offset = staged.next_offset
             _PLACE.pack_into(buffer, at, offset, length, repeat.partition.leader_epoch)
