@@ -137,3 +137,34 @@ async def test_a_slow_disk_holds_nobody_up(
     finally:
         gate.set()
         await broker.stop()
+
+
+async def test_a_turn_that_ends_where_the_cache_ends_sends_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Any
+) -> None:
+    """The last piece of a turn is short because the rest is not cached: the turn is over, and a
+    thread reads, both at a time."""
+    end = tls_connection.TURN_BYTES - 20  # with the answer's head, just over a turn
+    preadv, loop_thread, cold = os.preadv, threading.get_ident(), []
+
+    def until_the_end_of_the_cache(
+        fd: int, buffers: list[bytearray], position: int, flags: int = 0
+    ) -> int:
+        if threading.get_ident() != loop_thread or not flags:
+            return preadv(fd, buffers, position, flags)
+        if position >= end:
+            cold.append(position)
+            raise BlockingIOError
+        size = min(len(buffers[0]), end - position)
+        return preadv(fd, [memoryview(buffers[0])[:size]], position)
+
+    broker = Broker(BrokerConfig.parse(settings(authority)), tmp_path / "data")
+    sent, address = await start(broker)
+    monkeypatch.setattr(os, "preadv", until_the_end_of_the_cache)
+    try:
+        loop = asyncio.get_running_loop()
+        received = await loop.run_in_executor(None, fetch_late, authority, address)
+        assert [each == sent for each in received] == [True] * ANSWERS
+        assert end in cold
+    finally:
+        await broker.stop()

@@ -27,6 +27,7 @@ from penstock_broker.log.slice import FileSlice, LogSlice
 from penstock_broker.quotas.client_quotas import ClientQuota
 from penstock_broker.security.session import Session
 from penstock_broker.server.pace import Pace
+from penstock_broker.server.sending import NEXT, WAITS_FOR_PEER, Event, Sending
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.framing import CAPACITY, FrameReader
 
@@ -111,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: deque[Pending] = deque()
         self._out: deque[bytes | memoryview | FileSlice] = deque()
         self._out_bytes = 0
-        self._blocked = False  # waiting for the socket to take more
+        self._sending = Sending.READY
         self._waiter = -1  # a duplicate of the socket's descriptor, to wait on
         self._blocked_since = 0.0  # when the socket last took anything
         self._paused = False  # not reading
@@ -336,20 +337,34 @@ class Connection(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """Send as much as the socket takes without waiting."""
-        if self._blocked or not self._out or self._socket is None:
+        if self._sending is not Sending.READY or not self._out or self._socket is None:
             return
         sent = 0
         try:
             while self._out:
                 sent += self._send_file() if type(self._out[0]) is FileSlice else self._send_bytes()
                 if sent >= SEND_AT_ONCE_MAX:
-                    raise BlockingIOError
+                    self._give_turn()
+                    break
         except (BlockingIOError, InterruptedError):
             self._wait()
         except OSError as error:
             self.abort(None if isinstance(error, ConnectionError) else f"cannot send: {error}")
             return
         self._maybe_resume()
+
+    def _note(self, event: Event) -> None:
+        self._sending = NEXT[self._sending, event]
+
+    def _give_turn(self) -> None:
+        """Go on when the other connections have had their turn."""
+        self._note(Event.TURN_OVER)
+        self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._note(Event.NEXT_TURN)
+        self.active_at = self._loop.time()
+        self.flush()
 
     def _wait(self) -> None:
         """Go on when the socket takes more. The loop refuses writers on a transport's descriptor,
@@ -360,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
         except OSError as error:
             self.abort(f"cannot wait for it: {error}")
             return
-        self._blocked = True
+        self._note(Event.TOOK_ENOUGH)
         self._blocked_since = self._loop.time()
         self._loop.add_writer(self._waiter, self._writable)
 
@@ -368,7 +383,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._socket is None:
             return
         self._loop.remove_writer(self._waiter)
-        self._blocked = False
+        self._note(Event.TAKES_MORE)
         self.active_at = self._loop.time()
         self.flush()
 
@@ -430,7 +445,7 @@ class Connection(asyncio.BufferedProtocol):
             rate = self._frames.buffered / (now - since)
             if rate < FRAME_BYTES_PER_SECOND_MIN:
                 return f"{self._frames.buffered} bytes of a request in {now - since:.0f} s"
-        if self._blocked and now - self._blocked_since > send_seconds:
+        if self._sending in WAITS_FOR_PEER and now - self._blocked_since > send_seconds:
             return f"its answers were not read for {now - self._blocked_since:.0f} s"
         if now - self.active_at > QUIET_SECONDS:
             self._frames.shrink()
@@ -439,7 +454,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def unsent_bytes(self) -> int:
         """Answers in memory that the peer does not read."""
-        return self._out_bytes if self._blocked else 0
+        return self._out_bytes if self._sending in WAITS_FOR_PEER else 0
 
     @property
     def has_unsent(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Protocol, cast
 
 from penstock_broker.log.slice import FileSlice
 from penstock_broker.server.connection import Connection, Host
+from penstock_broker.server.sending import Event, Sending
 
 PIECE_BYTES = 128 << 10
 """What is read, encrypted and written at a time."""
@@ -53,7 +54,6 @@ class TlsConnection(Connection):
         self._plain: asyncio.Transport | None = None
         self._handshake: asyncio.Task[None] | None = None
         self._is_secure = False
-        self._is_reading_file = False
 
     # -- the handshake -------------------------------------------------------------------------
 
@@ -122,12 +122,12 @@ class TlsConnection(Connection):
     # -- answers -------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write until the transport has enough, or it is others' turn."""
-        if self._blocked or self._is_reading_file or not self._out or not self._is_secure:
+        """Write until the transport has enough, a file has to be read, or it is others' turn."""
+        if self._sending is not Sending.READY or not self._out or not self._is_secure:
             return
         written = 0
         try:
-            while self._out and not (self._blocked or self._is_reading_file):
+            while self._out and self._sending is Sending.READY:
                 piece = self._next_piece()
                 if self._transport is None:
                     return
@@ -135,17 +135,12 @@ class TlsConnection(Connection):
                     self._transport.write(piece)
                     self._host.bytes_out += len(piece)
                 written += len(piece)
-                if written >= TURN_BYTES and not self._blocked:
-                    self._is_reading_file = True  # nothing more until then
-                    self._loop.call_soon(self._go_on)
+                if written >= TURN_BYTES and self._sending is Sending.READY:
+                    self._give_turn()
         except OSError as error:
             self.abort(f"cannot send: {error}")
             return
         self._maybe_resume()
-
-    def _go_on(self) -> None:
-        self._is_reading_file = False
-        self.flush()
 
     def _next_piece(self) -> bytes:
         """The next bytes to write, small answers together; nothing while a file is being read."""
@@ -179,13 +174,13 @@ class TlsConnection(Connection):
                 count = 0
             if count:
                 return buffer if count == size else buffer[:count]
-        self._is_reading_file = True
+        self._note(Event.READ_BEGAN)
         reading = self._loop.run_in_executor(None, piece.file.read, piece.position, size)
         reading.add_done_callback(lambda done: self._has_read(piece, done))
         return None
 
     def _has_read(self, piece: FileSlice, done: asyncio.Future[bytes]) -> None:
-        self._is_reading_file = False
+        self._note(Event.READ_ENDED)
         if done.cancelled() or self.is_closed or self._transport is None:
             return
         try:
@@ -203,11 +198,11 @@ class TlsConnection(Connection):
             self._out.appendleft(piece.after(count))
 
     def pause_writing(self) -> None:
-        self._blocked = True
+        self._note(Event.TOOK_ENOUGH)
         self._blocked_since = self._loop.time()
 
     def resume_writing(self) -> None:
-        self._blocked = False
+        self._note(Event.TAKES_MORE)
         self.active_at = self._loop.time()
         self.flush()
 
