@@ -159,7 +159,7 @@ class CompactionWork:
             target.remove()
             return {"changed": False, "size": read, "read": read}
         target.sync()
-        target.seal(end)
+        target.save_indexes(end)
         return {"changed": True, "size": target.size, "read": read}
 
     def _batches(self, base: int, end: int, size: int) -> Iterator[RecordBatch]:

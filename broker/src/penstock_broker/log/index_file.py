@@ -141,11 +141,6 @@ class IndexFile:
         file.write_parts((data, head, crc.to_bytes(4, "big")), 0)
         file.truncate(len(data) + _TRAILER.size)
 
-    def seal(self) -> None:
-        """Write it out and let go of the memory: the segment has been closed."""
-        self.save()
-        self.attach()
-
     def attach(self) -> None:
         """Use the file of a closed segment, when it is first needed."""
         self._keys = self._values = self._file = None

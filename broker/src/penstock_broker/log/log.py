@@ -346,21 +346,26 @@ class Log:
     # -- segments ----------------------------------------------------------------------------
 
     def _roll(self) -> Segment:
-        """Close the active segment and begin the next one, with a snapshot of the producers."""
-        place = self.place
+        """Close the active segment and begin the next one, with a snapshot of the producers.
+
+        Whatever fails, the active segment stays the last one, in memory and in the directory: the
+        next one's file is made last, because an empty one that stayed would cut the log there.
+        """
+        place, last = self.place, self._segments[-1]
+        segment = Segment(
+            place.files, place.directory, self._end_offset, self.config.index_interval_bytes
+        )
         try:
             self._write_snapshot()
-            segment = Segment(
-                place.files, place.directory, self._end_offset, self.config.index_interval_bytes
-            )
+            last.save_indexes(self._end_offset)
             segment.create()
-            self._segments[-1].seal(self._end_offset)
         except OSError as error:
             if error.errno not in _DISK_FULL:
                 self.fail(f"cannot begin a segment: {error}")
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"cannot begin a segment: {error}"
             ) from error
+        last.seal()
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self._names_changed = True

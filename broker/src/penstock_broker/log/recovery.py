@@ -207,7 +207,8 @@ def _recover_unclean(
             _cut_from(place, found, number, checked.bad.reason, checked.bad.position)
             break
         if number + 1 < len(segments):
-            segment.seal(found.end_offset)
+            segment.save_indexes(found.end_offset)
+            segment.seal()
     return found
 
 

@@ -149,20 +149,23 @@ class Segment:
     def close(self, end_offset: int) -> None:
         """Write the indexes of a segment that may be taken up again, and let go of the files."""
         if not self._sealed:
-            self._finish_indexes(end_offset)
-            self.offset_index.save()
-            self.time_index.save()
-            self.aborted.save()
+            self.save_indexes(end_offset)
         self.offset_index.close()
         self.time_index.close()
         self._file = None
 
-    def seal(self, end_offset: int) -> None:
-        """Close it for good: ``end_offset`` is where the next segment begins."""
+    def save_indexes(self, end_offset: int) -> None:
+        """Write its indexes, whose last entries say that it ends at ``end_offset``. OSError: it can
+        still be appended to, and this be tried again."""
         self._finish_indexes(end_offset)
-        self.offset_index.seal()
-        self.time_index.seal()
+        self.offset_index.save()
+        self.time_index.save()
         self.aborted.save()
+
+    def seal(self) -> None:
+        """Close it for good: its indexes are read from the files that have been saved."""
+        self.offset_index.attach()
+        self.time_index.attach()
         self._sealed = True
 
     def _finish_indexes(self, end_offset: int) -> None:
@@ -400,7 +403,12 @@ class Segment:
         except BadBatchError as bad:
             _log.error("%s is damaged: %s; not indexed from there on", self.path, bad)
         if self._sealed:
-            self.seal(end_offset)
+            try:
+                self.save_indexes(end_offset)
+            except OSError as error:
+                _log.warning("the indexes of %s stay in memory: %s", self.path, error)
+            else:
+                self.seal()
 
     def _forget_indexes(self) -> None:
         self.offset_index.clear()

@@ -96,6 +96,7 @@ EVENTS: dict[tuple[str, str], Names] = {
     **_rows(
         "log.segment",
         ("rebuilding the indexes of %s: %s", "index_rebuilt", "path reason"),
+        ("the indexes of %s stay in memory: %s", "index_not_saved", "path reason"),
         ("%s: %s", "segment_warning", "path reason"),
         ("%s is damaged: %s; not indexed from there on", "segment_damaged", "path reason"),
     ),
