@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
@@ -42,13 +44,17 @@ CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One changed module: where (qualified name, line), its line before and after, its source."""
+    """One changed module: where (qualified name, line), its line before and after, its source.
+
+    ``lines`` are those of the changed statement (of its head, where it holds others).
+    """
 
     scope: str
     line: int
     before: str
     after: str
     source: str
+    lines: frozenset[int] = frozenset()
 
     @property
     def name(self) -> str:
@@ -59,13 +65,38 @@ class Mutant:
 def mutants(source: str) -> Iterator[Mutant]:
     """Every mutant of a module, in the order of its lines; each compiles."""
     tree = ast.parse(source)
+    statements = _own_lines(tree)
     seen = set()
     for scope, node in _walk(tree, ""):
         for replacement in _replacements(node):
             mutant = _apply(source, scope, node, replacement)
             if mutant is not None and mutant.source not in seen:
                 seen.add(mutant.source)
-                yield mutant
+                yield dataclasses.replace(mutant, lines=statements[mutant.line])
+
+
+def names_of(found: Sequence[Mutant]) -> list[str]:
+    """Their names, each of its own: the second of the same name has (2) behind it, and so on."""
+    seen: Counter[str] = Counter()
+    names = []
+    for mutant in found:
+        seen[mutant.name] += 1
+        number = seen[mutant.name]
+        names.append(f"{mutant.name} ({number})" if number > 1 else mutant.name)
+    return names
+
+
+def _own_lines(tree: ast.Module) -> dict[int, frozenset[int]]:
+    """By line: the lines of the innermost statement there, without those of statements in it."""
+    owner: dict[int, ast.stmt] = {}
+    for node in ast.walk(tree):  # from the outside in
+        if isinstance(node, ast.stmt):
+            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                owner[line] = node
+    lines: dict[ast.stmt, set[int]] = {}
+    for line, node in owner.items():
+        lines.setdefault(node, set()).add(line)
+    return {line: frozenset(lines[node]) for line, node in owner.items()}
 
 
 def _walk(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.AST]]:

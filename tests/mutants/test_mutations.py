@@ -32,6 +32,7 @@ def mutations() -> ModuleType:
 
 def test_every_module_to_try_and_its_tests_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     load(monkeypatch, "mutations")
+    monkeypatch.syspath_prepend(HERE)
     run = load(monkeypatch, "run")
     named = {path for subject, tests in run.SUBJECTS.items() for path in (subject, *tests)}
     assert {path for path in named if not (run.ROOT / path).is_file()} == set()
@@ -83,3 +84,15 @@ def test_every_mutant_compiles_and_differs(mutations: ModuleType) -> None:
         ast.parse(mutant.source)
         assert mutant.source != own
     assert len({m.source for m in found}) == len(found)
+
+
+def test_two_mutants_of_one_name_get_names_of_their_own(mutations: ModuleType) -> None:
+    found = list(mutations.mutants("def f():\n    g()\n    g()\n"))
+    assert mutations.names_of(found) == ["`f`: `g()` → `pass`", "`f`: `g()` → `pass` (2)"]
+
+
+def test_a_mutant_has_the_lines_of_its_statement_without_those_in_it(mutations: ModuleType) -> None:
+    source = "if (a and\n        b):\n    c = (1,\n         d)\n"
+    lines = {m.after: m.lines for m in mutations.mutants(source) if m.line in {1, 3}}
+    assert lines["c = ((2),"] == {3, 4}
+    assert set(lines.values()) == {frozenset({1, 2}), frozenset({3, 4})}
