@@ -6,13 +6,14 @@ import asyncio
 import os
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock_broker.config import BrokerConfig
+from penstock_broker.log import files as files_module
 from penstock_broker.log.files import OsFiles
 from penstock_broker.server import tls_connection
 from penstock_broker.server.broker import Broker
@@ -72,7 +73,7 @@ async def test_answers_are_whole_and_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Any, way: str
 ) -> None:
     if way == "thread":
-        monkeypatch.setattr(tls_connection, "_NOWAIT", None)
+        monkeypatch.setattr(files_module, "_NOWAIT", None)
     files = MemFiles() if way == "simulated disk" else OsFiles()
     broker = Broker(BrokerConfig.parse(settings(authority)), tmp_path / "data", files=files)
     sent, address = await start(broker)
@@ -89,7 +90,7 @@ async def test_a_slow_disk_holds_nobody_up(
 ) -> None:
     """While a thread waits for what is not in the cache, the loop serves others; and a connection
     that ends meanwhile ends quietly."""
-    monkeypatch.setattr(tls_connection, "_NOWAIT", None)
+    monkeypatch.setattr(files_module, "_NOWAIT", None)
     broker = Broker(BrokerConfig.parse(settings(authority)), tmp_path / "data")
     sent, address = await start(broker)
     gate, is_reading = threading.Event(), threading.Event()
@@ -148,7 +149,7 @@ async def test_a_turn_that_ends_where_the_cache_ends_sends_nothing_twice(
     preadv, loop_thread, cold = os.preadv, threading.get_ident(), []
 
     def until_the_end_of_the_cache(
-        fd: int, buffers: list[bytearray], position: int, flags: int = 0
+        fd: int, buffers: Sequence[bytearray], position: int, flags: int = 0
     ) -> int:
         if threading.get_ident() != loop_thread or not flags:
             return preadv(fd, buffers, position, flags)

@@ -27,14 +27,17 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 
 from penstock_broker.api.bounds import FETCH_PARTITIONS_MAX, require_at_most
-from penstock_broker.api.context import DEFERRED, Exchange, Reply, Services
+from penstock_broker.api.context import DEFERRED, Exchange, Reply, Services, Steps
 from penstock_broker.api.fetch_reading import IncrementalReading, Reading, Wanted
 from penstock_broker.api.fetch_sessions import FetchSession, SessionPartition, TopicKey
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.files import ColdReadError, not_waiting
 from penstock_broker.log.slice import EMPTY_SLICE
 from penstock_broker.wire.messages.fetch import (
     API_KEY,
@@ -51,6 +54,8 @@ IDS_SINCE = 13
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1  # "no session", or the end of one
 WAIT_MS_MAX = 24 * 3_600_000
+COLD_LOOKS_MAX = 8
+"""Looks at partitions that are not in memory; then the disk is waited for."""
 
 
 def refuse(request: FetchRequest, error: KafkaError, version: int) -> FetchResponse:
@@ -76,7 +81,7 @@ def refuse(request: FetchRequest, error: KafkaError, version: int) -> FetchRespo
 
 
 @api(API_KEY, FetchRequest, refuse=refuse)
-def fetch(services: Services, exchange: Exchange, request: FetchRequest) -> Reply:
+def fetch(services: Services, exchange: Exchange, request: FetchRequest) -> Reply | Steps:
     count = sum(len(topic.partitions) for topic in request.topics)
     require_at_most(count, FETCH_PARTITIONS_MAX, "partitions")
     work: FullFetch | IncrementalFetch
@@ -92,7 +97,40 @@ def fetch(services: Services, exchange: Exchange, request: FetchRequest) -> Repl
         else:
             services.fetch_sessions.remove(session.id)
             work = FullFetch(services, exchange, request)
-    reading = work.read()
+    with not_waiting():
+        reading = work.read()
+    if reading.cold:
+        return _fetch_cold(services, exchange, work, reading)
+    return _answer_or_park(services, exchange, work, reading)
+
+
+def _fetch_cold(
+    services: Services, exchange: Exchange, work: FullFetch | IncrementalFetch, reading: Reading
+) -> Steps:
+    """Look again when what was not in memory has been read by a thread: an index, its block, the
+    batches that it names, so a few times."""
+    for _ in range(COLD_LOOKS_MAX):
+        yield partial(_prefetch, reading.cold)
+        with not_waiting():
+            reading = work.read()
+        if not reading.cold:
+            break
+        yield
+    else:
+        reading = work.read()  # memory is so short that what is read is forgotten at once
+    return _answer_or_park(services, exchange, work, reading)
+
+
+def _prefetch(cold: Sequence[ColdReadError]) -> None:
+    for each in cold:
+        with suppress(OSError):  # whoever reads it in the event loop says what is wrong
+            each.prefetch()
+
+
+def _answer_or_park(
+    services: Services, exchange: Exchange, work: FullFetch | IncrementalFetch, reading: Reading
+) -> Reply:
+    request = work.request
     if reading.is_enough or request.max_wait_ms <= 0:
         return work.answer(reading)
     delayed = DelayedFetch(services, exchange, work, reading)
@@ -133,12 +171,21 @@ class FullFetch:
 
     def __init__(self, services: Services, exchange: Exchange, request: FetchRequest) -> None:
         self._services = services
-        self._request = request
+        self.request = request
         self._exchange = exchange
         self._by_id = exchange.api_version >= IDS_SINCE
+        self._wants: list[Wanted] = []
+        self._wants_at = -1
 
-    def _wanted(self) -> Iterator[Wanted]:
-        for topic in self._request.topics:
+    def _wanted(self) -> list[Wanted]:
+        """Made again only when topics have changed: it is asked for at every wake."""
+        version = self._services.metadata.version
+        if version != self._wants_at:
+            self._wants, self._wants_at = list(self._find_wanted()), version
+        return self._wants
+
+    def _find_wanted(self) -> Iterator[Wanted]:
+        for topic in self.request.topics:
             name = _name(self._services, topic, self._by_id)
             key: TopicKey = topic.topic_id if self._by_id else topic.topic
             for wanted in topic.partitions:
@@ -148,12 +195,12 @@ class FullFetch:
         return [(name, wanted.partition) for _, name, wanted in self._wanted() if name is not None]
 
     def read(self) -> Reading:
-        return Reading(self._services, self._exchange, self._request, list(self._wanted()))
+        return Reading(self._services, self._exchange, self.request, self._wanted())
 
     def answer(self, reading: Reading) -> FetchResponse:
-        response = reading.response(self._request.topics)
+        response = reading.response(self.request.topics)
         if self._exchange.api_version >= SESSIONS_SINCE and (
-            self._request.session_epoch == INITIAL_EPOCH
+            self.request.session_epoch == INITIAL_EPOCH
         ):
             self._open_session(reading, response)
         return response
@@ -179,7 +226,7 @@ class IncrementalFetch:
     ) -> None:
         self._services = services
         self._exchange = exchange
-        self._request = request
+        self.request = request
         self._session = session
         self._epoch = session.epoch
 
@@ -187,7 +234,7 @@ class IncrementalFetch:
         return (self._session.waiting_key,)
 
     def read(self) -> IncrementalReading:
-        return IncrementalReading(self._services, self._exchange, self._request, self._session)
+        return IncrementalReading(self._services, self._exchange, self.request, self._session)
 
     def answer(self, reading: Reading) -> FetchResponse:
         if self._session.epoch != self._epoch:

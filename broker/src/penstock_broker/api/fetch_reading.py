@@ -13,6 +13,7 @@ from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services
 from penstock_broker.api.fetch_sessions import FetchSession, SessionPartition, TopicKey
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.files import ColdReadError
 from penstock_broker.log.slice import EMPTY_SLICE, LogSlice
 from penstock_broker.replication.partition import Partition
 from penstock_broker.wire.messages.fetch import (
@@ -74,6 +75,8 @@ class Reading:
         self.unknown = 0
         """Partitions that are not there, for this client."""
         self.found: list[tuple[Wanted, PartitionData]] = []
+        self.cold: list[ColdReadError] = []
+        """What has to be brought into memory first: there is no answer yet."""
         self._services = services
         self._exchange = exchange
         self._version = exchange.api_version
@@ -135,6 +138,11 @@ class Reading:
             return self._read_partition(partition, wanted)
         except KafkaError as error:
             return self._failed(partition, wanted.partition, error.code)
+        except ColdReadError as cold:
+            self.cold.append(cold)
+            return PartitionData(
+                partition_index=wanted.partition, high_watermark=-1, records=EMPTY_SLICE
+            )
 
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> PartitionData:
         if wanted.current_leader_epoch != -1:
@@ -236,6 +244,8 @@ class IncrementalReading(Reading):
                 self._told.append((member, data))
             elif wanted.fetch_offset >= self._end(data):
                 settled.append(key)
+        if self.cold:
+            return
         for key in settled:
             del session.pending[key]
         self._nothing_else = self.unknown == len(session.partitions)

@@ -20,11 +20,16 @@ Version notes:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.files import ColdReadError, not_waiting
 from penstock_broker.wire.messages.list_offsets import (
     API_KEY,
     EARLIEST_LOCAL_TIMESTAMP,
@@ -40,6 +45,9 @@ from penstock_broker.wire.messages.list_offsets import (
 )
 
 READ_COMMITTED = 1
+COLD_LOOKS_MAX = 12
+COLD_BYTES = 64 << 10
+"""Read ahead of what a look misses first, doubled each time: 128 MiB at last."""
 _OLDEST = {7: MAX_TIMESTAMP, 8: EARLIEST_LOCAL_TIMESTAMP, 9: LATEST_TIERED_TIMESTAMP}
 """The lowest special time by version; below 7 it is EARLIEST_TIMESTAMP."""
 
@@ -70,14 +78,34 @@ def list_offsets(services: Services, exchange: Exchange, request: ListOffsetsReq
                 if named[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 require(services, exchange, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
-                results.append(
-                    _look_up(services, topic.name, wanted, exchange.api_version, committed)
+                look = partial(
+                    _look_up, services, topic.name, wanted, exchange.api_version, committed
                 )
+                results.append((yield from _look_up_cold(look)))
             except KafkaError as error:
                 results.append(_failed(wanted.partition_index, error.code))
             yield
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
     return response
+
+
+def _look_up_cold(
+    look: Callable[[], ListOffsetsPartitionResponse],
+) -> Generator[Any, None, ListOffsetsPartitionResponse]:
+    """Look again when a thread has read what was not in memory, with more behind it each time."""
+    for count in range(COLD_LOOKS_MAX):
+        try:
+            with not_waiting():
+                return look()
+        except ColdReadError as cold:
+            yield partial(_prefetch, cold, COLD_BYTES << count)
+            yield
+    return look()
+
+
+def _prefetch(cold: ColdReadError, more: int) -> None:
+    with suppress(OSError):  # whoever reads it in the event loop says what is wrong
+        cold.prefetch(more)
 
 
 def _look_up(

@@ -14,7 +14,8 @@ import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +27,58 @@ OWNER_ONLY = 0o600
 
 class LockTakenError(Exception):
     """Another process holds the lock."""
+
+
+class ColdReadError(Exception):
+    """What is to be read is not in memory: :meth:`prefetch` it elsewhere, and do it all again."""
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        super().__init__(f"{file.path} is not in memory at {position}")
+        self.file = file
+        self.position = position
+        self.size = size
+
+    def prefetch(self, more: int = 0) -> None:
+        """Bring it into memory, and ``more`` bytes behind it; in any thread. OSError."""
+        self.file.prefetch(self.position, self.size + more)
+
+
+class _Waiting:
+    """The thread that must not wait for the disk just now: at most one, the event loop's."""
+
+    __slots__ = ("not_in",)
+
+    def __init__(self) -> None:
+        self.not_in = 0
+
+
+_waiting = _Waiting()
+
+
+@contextmanager
+def not_waiting() -> Iterator[None]:
+    """Reads of this thread raise :class:`ColdReadError` instead of waiting for the disk. What is
+    done in the block has to be such that it can be done again."""
+    before, _waiting.not_in = _waiting.not_in, threading.get_ident()
+    try:
+        yield
+    finally:
+        _waiting.not_in = before
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """In a block of :func:`not_waiting`: what cannot be done again, and waits after all."""
+    before, _waiting.not_in = _waiting.not_in, 0
+    try:
+        yield
+    finally:
+        _waiting.not_in = before
+
+
+def must_not_wait() -> bool:
+    """Whether the calling thread is in a block of :func:`not_waiting`."""
+    return _waiting.not_in != 0 and _waiting.not_in == threading.get_ident()
 
 
 class File(Protocol):
@@ -50,7 +103,22 @@ class File(Protocol):
         ...
 
     def read(self, position: int, size: int) -> bytes:
-        """``size`` bytes at ``position``, fewer where the file ends."""
+        """``size`` bytes at ``position``, fewer where the file ends. ColdReadError in a block of
+        :func:`not_waiting`, where the disk would have to be waited for."""
+        ...
+
+    def is_cached(self, position: int, size: int) -> bool:
+        """Whether reading these bytes waits for no disk. Looks at one page of every 64 KiB, and
+        says yes where the system does not tell."""
+        ...
+
+    def read_cached(self, position: int, size: int) -> bytes | bytearray | None:
+        """As :meth:`read`, what of it is in memory; None where the disk has to be waited for, or
+        the system does not tell."""
+        ...
+
+    def prefetch(self, position: int, size: int) -> None:
+        """Return when these bytes are in memory; not for the event loop's thread. OSError."""
         ...
 
     def write(self, data: Buffer, position: int) -> None:
@@ -149,7 +217,62 @@ class OsFile:
         return os.fstat(self.fd).st_size
 
     def read(self, position: int, size: int) -> bytes:
+        if _waiting.not_in and must_not_wait():
+            return self._read_whole_from_cache(position, size)
         return os.pread(self.fd, size, position)
+
+    def _read_whole_from_cache(self, position: int, size: int) -> bytes:
+        if _NOWAIT is None:
+            return os.pread(self.fd, size, position)
+        buffer = memoryview(bytearray(size))
+        done = 0
+        while done < size:
+            try:
+                count = os.preadv(self.fd, (buffer[done:],), position + done, _NOWAIT)
+            except BlockingIOError:
+                raise ColdReadError(self, position, size) from None
+            except OSError:  # not known to this file system
+                return os.pread(self.fd, size, position)
+            if not count:
+                break
+            done += count
+        return bytes(buffer[:done])
+
+    def is_cached(self, position: int, size: int) -> bool:
+        if _NOWAIT is None:
+            return True
+        end = position + size
+        while position < end:
+            try:
+                os.preadv(self.fd, _ONE_BYTE, position, _NOWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:  # not known to this file system
+                return True
+            position = position - position % _PROBE_BYTES + _PROBE_BYTES
+        return True
+
+    def read_cached(self, position: int, size: int) -> bytearray | None:
+        if _NOWAIT is None:
+            return None
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(self.fd, (buffer,), position, _NOWAIT)
+        except OSError:  # not in memory, or not known to this file system
+            return None
+        if count < size:
+            del buffer[count:]
+        return buffer or None
+
+    def prefetch(self, position: int, size: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.fd, position, size, os.POSIX_FADV_WILLNEED)
+        while size > 0:
+            count = len(os.pread(self.fd, min(size, _PROBE_BYTES), position))
+            if not count:
+                return
+            position += count
+            size -= count
 
     def write(self, data: Buffer, position: int) -> None:
         written = os.pwrite(self.fd, data, position)
@@ -181,6 +304,11 @@ class OsFile:
                     self._files.open_files -= 1
 
 
+# Linux: read what is in memory only.
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+_ONE_BYTE = (bytearray(1),)
+_PROBE_BYTES = 64 << 10
+"""The system reads ahead, and forgets, in larger pieces than pages."""
 _F_FULLFSYNC: int = getattr(fcntl, "F_FULLFSYNC", -1)
 
 

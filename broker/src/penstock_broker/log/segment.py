@@ -23,7 +23,7 @@ from pathlib import Path
 from struct import Struct
 
 from penstock_broker.log.aborted_transactions import AbortedTransactions
-from penstock_broker.log.files import Buffer, File, Files
+from penstock_broker.log.files import Buffer, File, Files, waiting
 from penstock_broker.log.index_file import IndexDamagedError
 from penstock_broker.log.offset_index import OffsetIndex
 from penstock_broker.log.scan import BadBatchError, Checked, ScannedBatch, check, scan
@@ -393,6 +393,10 @@ class Segment:
 
     def rebuild_indexes(self, damage: IndexDamagedError) -> None:
         """Make both indexes again from the log; damage in the log itself ends them there."""
+        with waiting():  # half an index would be one that lies
+            self._rebuild_indexes(damage)
+
+    def _rebuild_indexes(self, damage: IndexDamagedError) -> None:
         _log.warning("rebuilding the indexes of %s: %s", self.path, damage)
         self._forget_indexes()
         end_offset = self.base_offset

@@ -5,7 +5,8 @@ whole frame is dispatched at once, in the event loop, without a copy.
 
 Out: answers go into one queue of byte chunks and file slices, sent by ``sendmsg`` (all answers of
 a read event in one system call) and ``os.sendfile``. Where sendfile does not exist the slice is
-read and sent in pieces.
+read and sent in pieces. Records that are not in the page cache are read by a thread first, so that
+no slow disk holds up the event loop; what a connection waits for is one state (``sending.py``).
 
 Bounds: a connection whose peer does not read, or that has too many unanswered requests, is not
 read from until that is over; so what it can hold is its frame buffer plus ``OUT_BYTES_MAX`` and
@@ -20,6 +21,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, cast
 
 from penstock_broker.api.produce_repeat import Repeats
@@ -45,6 +47,8 @@ CHUNKS_AT_ONCE_MAX = 256
 """Buffers handed to one sendmsg (the kernel takes 1,024)."""
 COPY_BYTES = 256 << 10
 """The piece that is read and sent where there is no sendfile."""
+SENDFILE_BYTES = 1 << 20
+"""What is looked up in the page cache, read by a thread if need be, and sent at a time."""
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _HAS_SENDFILE = hasattr(os, "sendfile")
@@ -64,6 +68,7 @@ class Host(Protocol):
     """What a connection needs from its server."""
 
     frame_bytes_max: int
+    readers: ThreadPoolExecutor
     bytes_in: int
     bytes_out: int
 
@@ -113,6 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: deque[bytes | memoryview | FileSlice] = deque()
         self._out_bytes = 0
         self._sending = Sending.READY
+        self._fetched = 0  # bytes at the head of the queue that a thread has just read
         self._waiter = -1  # a duplicate of the socket's descriptor, to wait on
         self._blocked_since = 0.0  # when the socket last took anything
         self._paused = False  # not reading
@@ -341,11 +347,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         sent = 0
         try:
-            while self._out:
+            while self._out and self._sending is Sending.READY:
                 sent += self._send_file() if type(self._out[0]) is FileSlice else self._send_bytes()
-                if sent >= SEND_AT_ONCE_MAX:
+                if sent >= SEND_AT_ONCE_MAX and self._sending is Sending.READY:
                     self._give_turn()
-                    break
         except (BlockingIOError, InterruptedError):
             self._wait()
         except OSError as error:
@@ -413,22 +418,49 @@ class Connection(asyncio.BufferedProtocol):
         return sent
 
     def _send_file(self) -> int:
-        """Send from the file at the head of the queue; the number of bytes taken."""
+        """Send from the file at the head of the queue; the number of bytes taken, 0 when a thread
+        has to read them first."""
         piece = cast(FileSlice, self._out[0])
-        sock = cast(socket.socket, self._socket)
-        if _HAS_SENDFILE and piece.file.fd >= 0:
-            sent = os.sendfile(sock.fileno(), piece.file.fd, piece.position, piece.size)
+        sock, file = cast(socket.socket, self._socket), piece.file
+        size = min(piece.size, self._fetched or SENDFILE_BYTES)
+        if not self._fetched and not file.is_cached(piece.position, size):
+            self._fetch(piece, size)
+            return 0
+        if _HAS_SENDFILE and file.fd >= 0:
+            sent = os.sendfile(sock.fileno(), file.fd, piece.position, size)
         else:
-            size = min(piece.size, COPY_BYTES)
-            sent = sock.send(piece.file.read(piece.position, size))
+            sent = sock.send(file.read(piece.position, min(size, COPY_BYTES)))
         if sent == 0:
             raise OSError(f"{piece} ended before its {piece.size} bytes")
         self._host.bytes_out += sent
-        self._out.popleft()
-        if sent < piece.size:
-            rest = FileSlice(piece.file, piece.position + sent, piece.size - sent)
-            self._out.appendleft(rest)
+        self._fetched = max(0, self._fetched - sent)
+        self._advance_file(piece, sent)
         return sent
+
+    def _advance_file(self, piece: FileSlice, count: int) -> None:
+        self._out.popleft()
+        if count < piece.size:
+            self._out.appendleft(piece.after(count))
+
+    def _fetch(self, piece: FileSlice, size: int) -> None:
+        """Have a thread bring the next bytes into memory. They count as read then, whatever the
+        page cache says: it may forget them as fast."""
+        self._note(Event.READ_BEGAN)
+        work = self._loop.run_in_executor(
+            self._host.readers, piece.file.prefetch, piece.position, size
+        )
+        work.add_done_callback(lambda done: self._has_fetched(size, done))
+
+    def _has_fetched(self, size: int, done: asyncio.Future[None]) -> None:
+        self._note(Event.READ_ENDED)
+        error = None if done.cancelled() else done.exception()
+        if done.cancelled() or self.is_closed:
+            return
+        if error is not None:
+            self.abort(f"cannot send: {error}")
+            return
+        self._fetched = size
+        self.flush()
 
     # -- the end -----------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import resource
 import sys
 from collections import Counter, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from penstock_broker.config import BrokerConfig
@@ -29,6 +30,8 @@ COUNT_FILES_EVERY_REAPS = 8
 PRESSED_SECONDS = 5.0
 """How long a large request may take to arrive while others wait for its memory."""
 HOLD_SECONDS_MAX = 30.0
+READ_THREADS = 8
+"""Reads of records under way at a time; more wait their turn."""
 
 
 class AddressRates(Protocol):
@@ -43,6 +46,8 @@ class ConnectionLimits:
     """All connections. Owned by the event loop."""
 
     def __init__(self, config: BrokerConfig, now: Callable[[], float], rates: AddressRates) -> None:
+        self.readers = ThreadPoolExecutor(READ_THREADS, "penstock-read")
+        """Reads what is to be sent and is not in memory."""
         self._now = now
         self._rates = rates
         self.use_config(config)

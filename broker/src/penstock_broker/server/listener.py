@@ -56,6 +56,7 @@ class Listener:
         self.tls = tls
         self.address = ("", 0)
         """Where it is bound."""
+        self.readers = limits.readers
         self._limits = limits
         self._gate = gate
         self._count = count

@@ -155,12 +155,14 @@ class Listeners:
         """End every connection without another word."""
         for connection in self.limits.all():
             connection.abort(None)
+        self.limits.readers.shutdown(wait=False, cancel_futures=True)
 
     def close_all(self) -> None:
         """End every connection, after a last try to send what is ready."""
         for connection in self.limits.all():
             connection.flush()
             connection.close()
+        self.limits.readers.shutdown(wait=False, cancel_futures=True)
 
     # -- what happens to connections ---------------------------------------------------------------
 

@@ -12,13 +12,14 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from penstock_broker.clock import Clock
 from penstock_broker.config import BrokerConfig
 from penstock_broker.log.cleaner import LogCleaner
 from penstock_broker.log.compaction_worker import make_worker
-from penstock_broker.log.files import Files
+from penstock_broker.log.files import ColdReadError, Files, not_waiting
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.group_flush import Done
 from penstock_broker.log.manager import LogManager
@@ -133,15 +134,20 @@ class LogJobs:
     # -- what goes -----------------------------------------------------------------------------
 
     async def _enforce_retention(self) -> None:
-        """In slices: the first look at a closed segment reads its index."""
+        """In slices: the first look at a closed segment reads its index, in a thread if need be."""
         logs = list(self._logs.logs())
         while logs:
             end = self._loop.time() + _SLICE_SECONDS
             some = []
             while logs and self._loop.time() < end:
-                log = logs.pop()
-                if self._logs.wants_retention(log):
-                    some.append(log)
+                try:
+                    with not_waiting():
+                        if self._logs.wants_retention(logs[-1]):
+                            some.append(logs[-1])
+                except ColdReadError as cold:
+                    await self._loop.run_in_executor(None, _prefetch, cold)
+                else:
+                    logs.pop()
             self._logs.enforce_retention(some)
             await asyncio.sleep(0)
 
@@ -160,6 +166,11 @@ class LogJobs:
 
     async def _in_cleaner_thread(self, job: Callable[[], Any]) -> Any:
         return await self._loop.run_in_executor(self._cleaner_pool, job)
+
+
+def _prefetch(cold: ColdReadError) -> None:
+    with suppress(OSError):  # whoever reads it in the event loop says what is wrong
+        cold.prefetch()
 
 
 def _run_jobs(jobs: Sequence[FlushJob]) -> list[OSError | None]:

@@ -10,7 +10,6 @@ thread, and the loop goes on meanwhile.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 from typing import Protocol, cast
@@ -23,8 +22,6 @@ PIECE_BYTES = 128 << 10
 """What is read, encrypted and written at a time."""
 TURN_BYTES = 1 << 20
 """Bytes written before other connections get their turn: a millisecond of encryption."""
-
-_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
 class TlsHost(Host, Protocol):
@@ -164,18 +161,13 @@ class TlsConnection(Connection):
     def _read_now(self, piece: FileSlice, most: int) -> bytes | bytearray | None:
         """What of a slice is in memory; None when a thread has to read it first. OSError."""
         size = min(piece.size, most)
-        if piece.file.fd < 0:
-            return _whole(piece.file.read(piece.position, size), piece)
-        if _NOWAIT is not None:
-            buffer = bytearray(size)
-            try:
-                count = os.preadv(piece.file.fd, [buffer], piece.position, _NOWAIT)
-            except OSError:  # not in the cache, or not known to this file system
-                count = 0
-            if count:
-                return buffer if count == size else buffer[:count]
+        data = piece.file.read_cached(piece.position, size)
+        if data:
+            return data
         self._note(Event.READ_BEGAN)
-        reading = self._loop.run_in_executor(None, piece.file.read, piece.position, size)
+        reading = self._loop.run_in_executor(
+            self._host.readers, piece.file.read, piece.position, size
+        )
         reading.add_done_callback(lambda done: self._has_read(piece, done))
         return None
 
@@ -191,11 +183,6 @@ class TlsConnection(Connection):
         self._advance_file(piece, len(data))
         self._transport.write(data)
         self.flush()
-
-    def _advance_file(self, piece: FileSlice, count: int) -> None:
-        self._out.popleft()
-        if count < piece.size:
-            self._out.appendleft(piece.after(count))
 
     def pause_writing(self) -> None:
         self._note(Event.TOOK_ENOUGH)

@@ -24,7 +24,7 @@ from random import Random
 from typing import NamedTuple
 
 from penstock_broker.clock import Clock
-from penstock_broker.log.files import Buffer, LockTakenError
+from penstock_broker.log.files import Buffer, ColdReadError, LockTakenError, must_not_wait
 
 
 class _Write(NamedTuple):
@@ -44,6 +44,7 @@ class _Node:
         self.synced = b""
         self.unsynced: list[_Write | _Truncate] = []
         self.modified_ms = 0
+        self.cached = 0  # bytes from its beginning that a prefetch has brought into memory
 
     def apply(self, change: _Write | _Truncate) -> None:
         if isinstance(change, _Truncate):
@@ -92,8 +93,24 @@ class MemFile:
         return len(self._node.data)
 
     def read(self, position: int, size: int) -> bytes:
+        if self._files.is_cold and not self.is_cached(position, size):
+            if must_not_wait():
+                raise ColdReadError(self, position, size)
+            self._files.on_wait("read", self.path)
         self._files.check("read", self.path)
         return bytes(self._node.data[position : position + size])
+
+    def is_cached(self, position: int, size: int) -> bool:
+        end = min(position + size, len(self._node.data))
+        return not self._files.is_cold or end <= self._node.cached
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        return self.read(position, size) if self.is_cached(position, size) else None
+
+    def prefetch(self, position: int, size: int) -> None:
+        self._files.check("prefetch", self.path)
+        self._files.on_wait("prefetch", self.path)
+        self._node.cached = max(self._node.cached, position + size)
 
     def write(self, data: Buffer, position: int) -> None:
         files, node = self._files, self._node
@@ -117,6 +134,7 @@ class MemFile:
 
     def sync(self) -> None:
         self._files.check("sync", self.path)
+        self._files.on_wait("sync", self.path)
         self._node.synced = bytes(self._node.data)
         self._node.unsynced = []
 
@@ -147,6 +165,11 @@ class MemFiles:
         """Writes so far."""
         self.syncs = 0
         """Syncs of files so far."""
+        self.is_cold = False
+        """Whether nothing is in memory but what has been prefetched."""
+        self.on_wait: Callable[[str, Path], None] = lambda operation, path: None
+        """Called in the thread that a real disk would keep waiting: to see which, or to be slow.
+        Operations: sync, sync_directory, prefetch, and read of what is not in memory."""
         self._clock = clock
         self._nodes: dict[Path, _Node] = {}
         self._synced_nodes: dict[Path, _Node] = {}
@@ -169,8 +192,8 @@ class MemFiles:
     ) -> None:
         """Let the next calls of an operation fail, on paths that contain ``path_part``.
 
-        Operations: open, read, write, truncate, sync, rename, remove, sync_directory. A write that
-        fails has written ``partial_bytes`` of its data.
+        Operations: open, read, prefetch, write, truncate, sync, rename, remove,
+        sync_directory. A write that fails has written ``partial_bytes`` of its data.
         """
         error = OSError(code, os.strerror(code))
         self._faults += [_Fault(operation, path_part, error, partial_bytes)] * times
@@ -313,6 +336,7 @@ class MemFiles:
 
     def sync_directory(self, path: Path) -> None:
         self.check("sync_directory", path)
+        self.on_wait("sync_directory", path)
         for directory, change in self._unsynced:
             if directory == path:
                 change(self._synced_nodes)
