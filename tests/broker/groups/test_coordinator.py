@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 
 import pytest
 from group_house import NONE, House
@@ -10,6 +12,7 @@ from group_house import NONE, House
 from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.members import (
+    GroupLimits,
     SyncRequest,
     SyncResult,
 )
@@ -272,6 +275,53 @@ def test_a_long_history_is_replayed_to_its_end() -> None:
     group = house.groups.group("m")
     assert group is not None
     assert group.state is GroupState.STABLE
+
+
+def steps(work: Callable[[], object]) -> int:
+    """How many bytecodes a call takes: what it costs, whatever the machine is doing."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> object:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("joining", [True, False])
+def test_a_join_costs_the_same_in_a_large_group(joining: bool) -> None:
+    """While a group gathers, and when members return to one that rebalances."""
+
+    def cost(members: int) -> int:
+        house = House(limits=GroupLimits(initial_rebalance_delay_ms=1_000))
+        ids: list[str] = []
+
+        def join() -> None:
+            required = house.join("g")
+            assert required is not None
+            house.join("g", required.member_id)
+            ids.append(required.member_id)
+
+        for _ in range(members):
+            join()
+        if joining:
+            return steps(join)
+        house.clock.advance(10_000)
+        group = house.groups.group("g")
+        assert group is not None
+        assert group.state is GroupState.COMPLETING
+        house.join("g", ids[0], metadata=b"new")
+        return steps(lambda: house.join("g", ids[1], metadata=b"new"))
+
+    assert cost(300) < 2 * cost(10)
 
 
 def test_a_member_that_falls_silent_is_noticed_by_its_timer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,7 @@ from penstock_broker.groups.members import (
     JoinResult,
     SyncRequest,
     SyncResult,
+    size_of,
 )
 from penstock_broker.groups.states import GroupState
 
@@ -55,6 +57,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.leaders: dict[int, set[str]] = {}
         self.last_generation = 0
         self.store_fails = False
+        self.known: set[str] = set()
 
     # -- carrying out ------------------------------------------------------------------------
 
@@ -234,8 +237,17 @@ class GroupMachine(RuleBasedStateMachine):
         assert not joining or group.state is GroupState.PREPARING
         assert not syncing or group.state is GroupState.COMPLETING
         assert self.open_waiters == len(joining) + len(syncing)
+        assert group.roster.size == sum(
+            size_of(m.protocols) + len(m.assignment) for m in members.values()
+        )
+        came, went = group.roster.take_changes()
+        assert not set(came) & set(went)
+        self.known = (self.known - set(went)) | set(came)
+        assert self.known == set(members), "who comes and goes is said once"
+        deadline = copy.copy(group).next_deadline_ms()
+        assert deadline is None or group.may_be_due_before(deadline + 1)
         if self.open_waiters:
-            assert group.next_deadline_ms() is not None, "who waits has a deadline"
+            assert deadline is not None, "who waits has a deadline"
 
     def teardown(self) -> None:
         """Left alone, every group comes to rest, and nobody waits for ever."""

@@ -309,6 +309,48 @@ def test_a_member_that_waits_does_not_expire() -> None:
     assert room.joins["a"][-1].generation_id == 2, "b expired, which completed the join"
 
 
+def test_commits_and_syncs_prolong_a_session() -> None:
+    room, (a,) = together("a")
+    for prolong in (
+        lambda: room.group.commit_allowed(a, None, room.group.generation_id, room.now),
+        lambda: room.sync("a", a),
+        lambda: room.beat(a),
+    ):
+        room.sleep(SESSION_MS - 1)
+        prolong()
+        room.sleep(SESSION_MS - 1)
+        assert a in room.group.members
+        room.beat(a)
+    room.sleep(SESSION_MS)
+    assert a not in room.group.members
+
+
+def test_a_session_begins_anew_when_the_sync_that_was_waited_for_fails() -> None:
+    """As in Kafka (``propagateAssignment``): it did not count while the member waited."""
+    for failed in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
+        room = Room(delay_ms=1_000)
+        for label in "ab":
+            room.join(label, known=True)
+        room.sleep(3_000)
+        a, b = (room.joins[label][0].member_id for label in "ab")
+        room.sync("b", b)
+        for _ in range(2):
+            room.sleep(SESSION_MS - 4_000)
+            room.beat(a)
+        if failed is ErrorCode.REBALANCE_IN_PROGRESS:
+            room.join("c", known=True)
+        else:
+            room.store_error = failed
+            room.sync("a", a)
+        assert room.syncs["b"][-1].error is failed
+        room.sleep(SESSION_MS - 4_000)
+        room.beat(a)
+        room.sleep(3_999)
+        assert b in room.group.members
+        room.sleep(1)
+        assert b not in room.group.members
+
+
 def test_a_leave_during_the_join_completes_it() -> None:
     """Pitfall 35 (kop#380)."""
     room, (a, b) = together("a", "b")
@@ -558,6 +600,15 @@ class TestStaticMembers:
         back = room.join("b", instance="i-b", protocols=(("range", b"new"),), session_ms=20_000)
         assert back is not None
         assert room.group.members[back.member_id].session_timeout_ms == 20_000, "KAFKA-14009"
+
+    def test_a_restart_that_changes_the_protocol_rebalances(self) -> None:
+        room, (a, _b) = together("a", "b", instances=True)
+        assert room.group.protocol_name == "range"
+        assert room.join("b", instance="i-b", protocols=(("roundrobin", b"new"),)) is None
+        assert room.group.state is GroupState.PREPARING
+        room.join("a", a, instance="i-a")
+        assert room.joins["b"][-1].generation_id == 2
+        assert room.group.protocol_name == "roundrobin"
 
     def test_a_restart_while_the_leader_assigns_rebalances(self) -> None:
         """KAFKA-9801."""

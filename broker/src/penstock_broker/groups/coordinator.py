@@ -74,7 +74,7 @@ class _Entry:
     state_timestamp_ms: int = -1
     timer: Timer | None = None
     timer_at_ms: float = 0.0
-    noted: tuple[GroupState, int, tuple[str, ...]] = (GroupState.EMPTY, 0, ())
+    noted: tuple[GroupState, int] = (GroupState.EMPTY, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +142,7 @@ class GroupCoordinator:
             entry = self._entry_or_new(group_id)
             entry.state_timestamp_ms = group.state_timestamp_ms
             entry.group.restore(group, self._now_ms())
-            entry.noted = (
-                entry.group.state,
-                entry.group.generation_id,
-                tuple(entry.group.members),
-            )
+            entry.noted = (entry.group.state, entry.group.generation_id)
             self._reschedule(entry)
         for group_id in [g for g, e in self._entries.items() if g not in stored and not e.offsets]:
             if not self._pending.has_group(group_id):
@@ -158,7 +154,7 @@ class GroupCoordinator:
         """Charge each group with what it has: transactions that abort leave too much behind."""
         for group_id, entry in self._entries.items():
             group = entry.group
-            self._footprint.note_members(group_id, group.members.values(), len(group.pending))
+            self._footprint.note_members(group_id, group.roster.size, len(group.pending))
             self._footprint.set_offsets(group_id, footprint.of_offsets(entry.offsets))
 
     def _load_pending(self, change: PendingChange) -> None:
@@ -456,7 +452,7 @@ class GroupCoordinator:
         if entry is None:
             group = Group(group_id, self._group_limits)
             entry = self._entries[group_id] = _Entry(group)
-            self._footprint.note_members(group_id, (), 0)
+            self._footprint.note_members(group_id, 0, 0)
         return entry
 
     def _remove(self, entry: _Entry) -> None:
@@ -474,21 +470,20 @@ class GroupCoordinator:
             else:
                 queue.extend(self._store_group(entry))
         group = entry.group
-        self._footprint.note_members(group.group_id, group.members.values(), len(group.pending))
+        self._footprint.note_members(group.group_id, group.roster.size, len(group.pending))
         self._note_change(entry)
         self._reschedule(entry)
 
     def _note_change(self, entry: _Entry) -> None:
         """Say in the log what became of a group; who wonders about a rebalance finds it there."""
         group = entry.group
-        now = (group.state, group.generation_id, tuple(group.members))
-        if now == entry.noted:
+        now = (group.state, group.generation_id)
+        joined, left = group.roster.take_changes()
+        if now == entry.noted and not joined and not left:
             return
-        before, entry.noted = entry.noted, now
-        if now[1] != before[1]:
+        if group.generation_id != entry.noted[1]:
             self._metrics.rebalances.inc()
-        joined = [m for m in now[2] if m not in before[2]]
-        left = [m for m in before[2] if m not in now[2]]
+        entry.noted = now
         _logger.info(
             "group %s is %s in generation %d with %d members%s%s",
             group.group_id,
@@ -514,6 +509,8 @@ class GroupCoordinator:
 
     def _reschedule(self, entry: _Entry) -> None:
         """Have the group's next deadline seen to; an earlier call than needed only looks again."""
+        if entry.timer is not None and not entry.group.may_be_due_before(entry.timer_at_ms):
+            return
         deadline_ms = entry.group.next_deadline_ms()
         if deadline_ms is None:
             if entry.timer is not None:

@@ -7,15 +7,13 @@ GROUP_MAX_SIZE_REACHED; what is there stays as it is. The figures are those of 6
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.groups.members import JoinRequest, Member, Protocols
+from penstock_broker.groups.members import MEMBER_BYTES, JoinRequest, Member, size_of
 from penstock_broker.groups.offset_records import CommittedOffset
 
 GROUP_BYTES = 2_000
-MEMBER_BYTES = 1_000
-PROTOCOL_BYTES = 150
 OFFSET_BYTES = 300
 
 
@@ -47,11 +45,9 @@ class Footprint:
                 f"Groups take {self.total} bytes (group.coordinator.max.bytes).",
             )
 
-    def note_members(self, group_id: str, members: Iterable[Member], pending: int) -> None:
-        """A group has these members now, and so many ids that were handed out."""
-        now = GROUP_BYTES + len(group_id) + MEMBER_BYTES * pending
-        for member in members:
-            now += _of_protocols(member.protocols) + len(member.assignment)
+    def note_members(self, group_id: str, size: int, pending: int) -> None:
+        """A group's members take ``size`` bytes now, beside so many ids that were handed out."""
+        now = GROUP_BYTES + len(group_id) + size + MEMBER_BYTES * pending
         self.total += now - self._members.get(group_id, 0)
         self._members[group_id] = now
 
@@ -71,8 +67,8 @@ class Footprint:
 
 def of_join(request: JoinRequest, known: Member | None) -> int:
     """What a member that joins so takes, beyond what it takes if it is known already."""
-    before = _of_protocols(known.protocols) if known is not None else 0
-    return _of_protocols(request.protocols) - before
+    before = size_of(known.protocols) if known is not None else 0
+    return size_of(request.protocols) - before
 
 
 def of_offset(offset: CommittedOffset) -> int:
@@ -83,7 +79,3 @@ def of_offset(offset: CommittedOffset) -> int:
 def of_offsets(offsets: Mapping[tuple[str, int], CommittedOffset]) -> int:
     """What committed offsets take."""
     return sum(map(of_offset, offsets.values()))
-
-
-def _of_protocols(protocols: Protocols) -> int:
-    return MEMBER_BYTES + sum(PROTOCOL_BYTES + len(name) + len(data) for name, data in protocols)

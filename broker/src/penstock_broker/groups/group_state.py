@@ -17,6 +17,7 @@ Rule 4: every departure in PreparingRebalance may complete the join (streamnativ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -53,7 +54,7 @@ class Group:
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
-        self._roster = Roster()
+        self.roster = Roster()
         self._unsynced: set[str] = set()
         self._sync_deadline_ms: float | None = None
         self._join_deadline_ms: float | None = None
@@ -62,35 +63,43 @@ class Group:
         self._awaits_pending = True  # whether ids handed out keep the join open
         self._returned: list[Returned] = []
         self._effects: list[Effect] = []
+        self._waiting_joins = 0
+        self._earliest_ms = math.inf  # no deadline is before it
 
     # -- questions ---------------------------------------------------------------------------
 
     @property
     def members(self) -> dict[str, Member]:
         """The members by id, in the order in which they joined."""
-        return self._roster.members
+        return self.roster.members
 
     @property
     def static_ids(self) -> dict[str, str]:
         """Member ids by ``group.instance.id``."""
-        return self._roster.static_ids
+        return self.roster.static_ids
 
     @property
     def pending(self) -> dict[str, float]:
         """Ids handed out but not yet used -> when they end (ms)."""
-        return self._roster.pending
+        return self.roster.pending
 
     @property
     def leader(self) -> str | None:
         """The member that assigns."""
-        return self._roster.leader
+        return self.roster.leader
+
+    def may_be_due_before(self, at_ms: float) -> bool:
+        """Whether :meth:`next_deadline_ms`, which looks at every member, may be earlier."""
+        return self._earliest_ms < at_ms
 
     def next_deadline_ms(self) -> float | None:
         """When :meth:`tick` has something to do next; None when nothing is due, ever."""
         deadlines = [m.deadline_ms for m in self.members.values() if self._can_expire(m)]
         deadlines += self.pending.values()
         deadlines += [d for d in (self._join_deadline_ms, self._sync_deadline_ms) if d is not None]
-        return min(deadlines, default=None)
+        found = min(deadlines, default=None)
+        self._earliest_ms = math.inf if found is None else found
+        return found
 
     def subscribed_topics_of(self, parse: Callable[[bytes], set[str] | None]) -> set[str] | None:
         """Topics that the members name, by ``parse`` of their metadata; None when unknown."""
@@ -151,11 +160,10 @@ class Group:
             self._answer(waiter, self._sync_result(member))
             self._touch(member, now_ms)
             return self._take_effects()
-        self._supersede_sync(member)
+        self._end_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = waiter
         if member_id == self.leader:
-            for each in self.members.values():
-                each.assignment = request.assignments.get(each.member_id, b"")
+            self.roster.assign(request.assignments)
             self._effects.append(Store())
         return self._take_effects()
 
@@ -209,7 +217,7 @@ class Group:
             return ErrorCode.NONE, self._take_effects()
         if group_instance_id is not None and not member_id:
             member_id = self.static_ids.get(group_instance_id, "")
-        error = self._roster.identity_error(member_id, group_instance_id)
+        error = self.roster.identity_error(member_id, group_instance_id)
         if error is not ErrorCode.NONE:
             return error, []
         self._remove(self.members[member_id], now_ms)
@@ -229,10 +237,10 @@ class Group:
         returned, self._returned = self._returned, []
         for each in returned:
             self._rename(each.member, each.before.member_id)
-            self._roster.describe(each.member, each.before)
+            self.roster.describe(each.member, each.before)
             self._answer(each.waiter, JoinResult(error))
         if self.state is GroupState.COMPLETING:
-            self._fail_assignment(error)
+            self._fail_assignment(error, now_ms)
             self._maybe_rebalance(now_ms)
         return self._take_effects()
 
@@ -245,9 +253,7 @@ class Group:
             self._sync_deadline_ms = self._sync_deadline_ms if self._unsynced else None
             self._move(Event.ASSIGNED)
             for member in self.members.values():
-                if member.awaiting_sync is not None:
-                    waiter, member.awaiting_sync = member.awaiting_sync, None
-                    self._answer(waiter, self._sync_result(member))
+                if self._end_sync(member, self._sync_result(member)):
                     self._touch(member, now_ms)
         return self._take_effects()
 
@@ -276,7 +282,7 @@ class Group:
         self.protocol_type = stored.protocol_type
         self.protocol_name = stored.protocol_name
         self.generation_id = stored.generation_id
-        self._roster.fill(stored.members, stored.leader)
+        self.roster.fill(stored.members, stored.leader)
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         for member in stored.members:
             self._touch(member, now_ms)
@@ -291,10 +297,10 @@ class Group:
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         joining = self.state is GroupState.PREPARING
-        if not self._roster.has_room_for(request.member_id, self.limits.size_max, joining=joining):
+        if not self.roster.has_room_for(request.member_id, self.limits.size_max, joining=joining):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if (self.members and request.protocol_type != self.protocol_type) or not (
-            request.protocol_type and self._roster.supports(request.protocols)
+            request.protocol_type and self.roster.supports(request.protocols)
         ):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
@@ -320,7 +326,7 @@ class Group:
         if instance is not None and instance in self.static_ids:
             self._replace_static(request, waiter, now_ms)
         elif instance is None and request.require_known_member_id:
-            self.pending[request.new_member_id] = now_ms + request.session_timeout_ms
+            self.pending[request.new_member_id] = self._due(now_ms + request.session_timeout_ms)
             self._answer(waiter, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
         else:
             self._add_member(request.new_member_id, request, waiter, now_ms)
@@ -328,7 +334,7 @@ class Group:
     def _join_again(
         self, request: JoinRequest, waiter: Callable[[JoinResult], None], now_ms: float
     ) -> None:
-        error = self._roster.identity_error(request.member_id, request.group_instance_id)
+        error = self.roster.identity_error(request.member_id, request.group_instance_id)
         if error is ErrorCode.NONE and self.state is GroupState.EMPTY:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
@@ -343,8 +349,7 @@ class Group:
             self._touch(member, now_ms)
             return
         self._update(member, request, now_ms)
-        self._supersede_join(member)
-        member.awaiting_join = waiter
+        self._await_join(member, waiter)
         self._maybe_rebalance(now_ms)
         self._maybe_complete_join(now_ms)
 
@@ -356,12 +361,12 @@ class Group:
         now_ms: float,
     ) -> None:
         member = Member.of(member_id, request)
-        member.awaiting_join = waiter
+        self._await_join(member, waiter)
         member.is_new = True
-        member.deadline_ms = now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS
+        member.deadline_ms = self._due(now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
         if not self.members:
             self.protocol_type = request.protocol_type
-        self._roster.add(member)
+        self.roster.add(member)
         self._member_added = True
         self._maybe_rebalance(now_ms)
         self._maybe_complete_join(now_ms)
@@ -378,12 +383,8 @@ class Group:
         assert request.group_instance_id is not None
         old_id = self.static_ids[request.group_instance_id]
         member = self.members[old_id]
-        if member.awaiting_join is not None:
-            fenced, member.awaiting_join = member.awaiting_join, None
-            self._answer(fenced, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
-        if member.awaiting_sync is not None:
-            fenced_sync, member.awaiting_sync = member.awaiting_sync, None
-            self._answer(fenced_sync, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        self._end_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
+        self._end_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         before = replace(member)
         self._rename(member, request.new_member_id)
         self._update(member, request, now_ms)
@@ -395,7 +396,7 @@ class Group:
             self._returned.append(Returned(waiter, result, member, before))
             self._effects.append(Store())
             return
-        member.awaiting_join = waiter
+        self._await_join(member, waiter)
         self._maybe_rebalance(now_ms)
         self._maybe_complete_join(now_ms)
 
@@ -413,10 +414,10 @@ class Group:
         if member.member_id in self._unsynced:
             self._unsynced.discard(member.member_id)
             self._unsynced.add(new_id)
-        self._roster.rename(member, new_id)
+        self.roster.rename(member, new_id)
 
     def _update(self, member: Member, request: JoinRequest, now_ms: float) -> None:
-        self._roster.describe(member, request)
+        self.roster.describe(member, request)
         if not member.is_new:
             self._touch(member, now_ms)
 
@@ -427,10 +428,7 @@ class Group:
         protocol = self.protocol_name
         members: tuple[JoinedMember, ...] = ()
         if leader == member.member_id and protocol is not None:
-            members = tuple(
-                JoinedMember(m.member_id, m.group_instance_id, m.metadata(protocol))
-                for m in self.members.values()
-            )
+            members = self.roster.described(protocol)
         return JoinResult(
             ErrorCode.NONE,
             member.member_id,
@@ -448,18 +446,18 @@ class Group:
         if Event.REBALANCE not in TRANSITIONS[self.state]:
             return
         if self.state is GroupState.COMPLETING:
-            self._fail_assignment(ErrorCode.REBALANCE_IN_PROGRESS)
-        rebalance_timeout_ms = self._roster.rebalance_timeout_ms()
+            self._fail_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
+        rebalance_timeout_ms = self.roster.rebalance_timeout_ms()
         # As in Kafka, the first join of a group does not wait for those who only have an id.
         self._awaits_pending = self.state is not GroupState.EMPTY
         delay_ms = min(self.limits.initial_rebalance_delay_ms, rebalance_timeout_ms)
         if self.state is GroupState.EMPTY and delay_ms > 0:
             self._initial_delay_left_ms = max(0, rebalance_timeout_ms - delay_ms)
             self._member_added = False
-            self._join_deadline_ms = now_ms + delay_ms
+            self._join_deadline_ms = self._due(now_ms + delay_ms)
         else:
             self._initial_delay_left_ms = None
-            self._join_deadline_ms = now_ms + rebalance_timeout_ms
+            self._join_deadline_ms = self._due(now_ms + rebalance_timeout_ms)
         self._unsynced.clear()
         self._sync_deadline_ms = None
         self._move(Event.REBALANCE)
@@ -470,7 +468,7 @@ class Group:
             self.state is GroupState.PREPARING
             and self._initial_delay_left_ms is None
             and not (self.pending and self._awaits_pending)
-            and all(m.awaiting_join is not None for m in self.members.values())
+            and self._waiting_joins == len(self.members)
         ):
             self._complete_join(now_ms)
 
@@ -481,7 +479,7 @@ class Group:
             delay_ms = min(self.limits.initial_rebalance_delay_ms, left_ms)
             self._member_added = False
             self._initial_delay_left_ms = left_ms - delay_ms
-            self._join_deadline_ms = now_ms + delay_ms
+            self._join_deadline_ms = self._due(now_ms + delay_ms)
             return
         self._complete_join(now_ms)
 
@@ -491,9 +489,10 @@ class Group:
         for member in list(self.members.values()):
             if member.awaiting_join is None and member.group_instance_id is None:
                 self._forget(member)
-        if self.members and not self._roster.elect_leader():
+        if self.members and not self.roster.elect_leader():
             # Only static members who are away: their sessions, not the join, decide (KAFKA-8220).
-            self._join_deadline_ms = now_ms + max(1, self._roster.rebalance_timeout_ms())
+            timeout_ms = max(1, self.roster.rebalance_timeout_ms())
+            self._join_deadline_ms = self._due(now_ms + timeout_ms)
             return
         self.generation_id += 1
         if not self.members:
@@ -504,20 +503,18 @@ class Group:
         self.protocol_name = select_protocol(self.members.values())
         self._move(Event.GENERATION)
         self._unsynced = set(self.members)
-        self._sync_deadline_ms = now_ms + self._roster.rebalance_timeout_ms()
+        self._sync_deadline_ms = self._due(now_ms + self.roster.rebalance_timeout_ms())
         for member in self.members.values():
             if member.awaiting_join is not None:
-                waiter, member.awaiting_join = member.awaiting_join, None
-                self._answer(waiter, self._join_result(member))
+                self._end_join(member, self._join_result(member))
                 member.is_new = False
                 self._touch(member, now_ms)
 
-    def _fail_assignment(self, error: ErrorCode) -> None:
+    def _fail_assignment(self, error: ErrorCode, now_ms: float) -> None:
+        self.roster.assign({})
         for member in self.members.values():
-            member.assignment = b""
-            if member.awaiting_sync is not None:
-                waiter, member.awaiting_sync = member.awaiting_sync, None
-                self._answer(waiter, SyncResult(error))
+            if self._end_sync(member, SyncResult(error)):
+                self._touch(member, now_ms)
 
     def _sync_result(self, member: Member) -> SyncResult:
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
@@ -529,7 +526,7 @@ class Group:
     ) -> ErrorCode:
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self._roster.identity_error(member_id, group_instance_id)
+        error = self.roster.identity_error(member_id, group_instance_id)
         if error is ErrorCode.NONE and generation_id != self.generation_id:
             error = ErrorCode.ILLEGAL_GENERATION
         return error
@@ -540,34 +537,45 @@ class Group:
         return member.awaiting_join is None and member.awaiting_sync is None
 
     def _touch(self, member: Member, now_ms: float) -> None:
-        member.deadline_ms = now_ms + member.session_timeout_ms
+        member.deadline_ms = self._due(now_ms + member.session_timeout_ms)
+
+    def _due(self, deadline_ms: float) -> float:
+        """Every deadline goes through here, so that the earliest is known without a search."""
+        self._earliest_ms = min(self._earliest_ms, deadline_ms)
+        return deadline_ms
 
     def _forget(self, member: Member) -> None:
         """Take a member out; what it waited for is answered."""
-        self._roster.remove(member)
+        self.roster.remove(member)
         self._unsynced.discard(member.member_id)
-        if member.awaiting_join is not None:
-            waiter, member.awaiting_join = member.awaiting_join, None
-            self._answer(waiter, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
-        if member.awaiting_sync is not None:
-            sync_waiter, member.awaiting_sync = member.awaiting_sync, None
-            self._answer(sync_waiter, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        self._end_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+        self._end_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
 
     def _remove(self, member: Member, now_ms: float) -> None:
         self._forget(member)
         self._maybe_rebalance(now_ms)
         self._maybe_complete_join(now_ms)
 
-    def _supersede_join(self, member: Member) -> None:
-        """The client asked again on another connection: the first request must not hang."""
-        if member.awaiting_join is not None:
-            waiter, member.awaiting_join = member.awaiting_join, None
-            self._answer(waiter, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+    def _await_join(self, member: Member, waiter: Callable[[JoinResult], None]) -> None:
+        """Keep a join open. If the client asked before, on another connection, that request must
+        not hang."""
+        self._end_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        member.awaiting_join = waiter
+        self._waiting_joins += 1
 
-    def _supersede_sync(self, member: Member) -> None:
-        if member.awaiting_sync is not None:
-            waiter, member.awaiting_sync = member.awaiting_sync, None
-            self._answer(waiter, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+    def _end_join(self, member: Member, result: JoinResult) -> None:
+        waiter, member.awaiting_join = member.awaiting_join, None
+        if waiter is not None:
+            self._waiting_joins -= 1
+            self._answer(waiter, result)
+
+    def _end_sync(self, member: Member, result: SyncResult) -> bool:
+        """Answer a sync, if one waits."""
+        waiter, member.awaiting_sync = member.awaiting_sync, None
+        if waiter is None:
+            return False
+        self._answer(waiter, result)
+        return True
 
     # -- mechanics ---------------------------------------------------------------------------
 

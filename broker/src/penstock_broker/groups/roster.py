@@ -5,8 +5,10 @@ No rules of time or of states here (those are :mod:`.group_state`'s): only who i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from penstock_broker.errors import ErrorCode
-from penstock_broker.groups.members import JoinRequest, Member, Protocols
+from penstock_broker.groups.members import JoinedMember, JoinRequest, Member, Protocols, size_of
 
 # Ids handed out and not used: bounded, because anybody may ask for one without joining.
 PENDING_MEMBERS_MAX = 10_000
@@ -15,7 +17,16 @@ PENDING_MEMBERS_MAX = 10_000
 class Roster:
     """The members of one group. Their order is that of joining; the first one leads next."""
 
-    __slots__ = ("_supporters", "leader", "members", "pending", "static_ids")
+    __slots__ = (
+        "_came",
+        "_supporters",
+        "_went",
+        "leader",
+        "members",
+        "pending",
+        "size",
+        "static_ids",
+    )
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
@@ -24,6 +35,10 @@ class Roster:
         self.pending: dict[str, float] = {}
         """Ids handed out but not yet used -> when they end (ms)."""
         self.leader: str | None = None
+        self.size = 0
+        """About the bytes that the members take, with their assignments."""
+        self._came: dict[str, None] = {}
+        self._went: dict[str, None] = {}
         self._supporters: dict[str, int] = {}  # protocol -> members that know it
 
     def fill(self, members: list[Member], leader: str | None) -> None:
@@ -35,13 +50,29 @@ class Roster:
         self.leader = leader if leader in self.members else next(iter(self.members), None)
         for member in self.members.values():
             self._count(member.protocols, 1)
+            self.size += len(member.assignment)
 
     def supports(self, protocols: Protocols) -> bool:
         """Whether everybody knows one of ``protocols``."""
         everybody = len(self.members)
         return any(self._supporters.get(name, 0) == everybody for name, _ in protocols)
 
+    def take_changes(self) -> tuple[list[str], list[str]]:
+        """The ids of members that have come and gone since this was last asked."""
+        came, went = list(self._came), list(self._went)
+        self._came.clear()
+        self._went.clear()
+        return came, went
+
+    def _note(self, member_id: str, *, came: bool) -> None:
+        here, there = (self._came, self._went) if came else (self._went, self._came)
+        if member_id in there:
+            del there[member_id]
+        else:
+            here[member_id] = None
+
     def _count(self, protocols: Protocols, amount: int) -> None:
+        self.size += amount * size_of(protocols)
         for name in {name for name, _ in protocols}:
             self._supporters[name] = self._supporters.get(name, 0) + amount
             if not self._supporters[name]:
@@ -82,12 +113,21 @@ class Roster:
         if member.group_instance_id is not None:
             self.static_ids[member.group_instance_id] = member.member_id
         self._count(member.protocols, 1)
+        self.size += len(member.assignment)
+        self._note(member.member_id, came=True)
 
     def describe(self, member: Member, description: JoinRequest | Member) -> None:
         """Take over what a member says of itself in a later join (KAFKA-14009)."""
         self._count(member.protocols, -1)
         member.describe(description)
         self._count(member.protocols, 1)
+
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Give each member its part; nothing to those that are not named."""
+        for member in self.members.values():
+            part = assignments.get(member.member_id, b"")
+            self.size += len(part) - len(member.assignment)
+            member.assignment = part
 
     def rename(self, member: Member, new_id: str) -> None:
         """Give a member a new id in its old place."""
@@ -98,11 +138,15 @@ class Roster:
             self.static_ids[member.group_instance_id] = new_id
         if self.leader == old_id:
             self.leader = new_id
+        self._note(old_id, came=False)
+        self._note(new_id, came=True)
 
     def remove(self, member: Member) -> None:
         """Take a member out; the next one leads if it was the leader."""
         del self.members[member.member_id]
         self._count(member.protocols, -1)
+        self.size -= len(member.assignment)
+        self._note(member.member_id, came=False)
         instance = member.group_instance_id
         if instance is not None and self.static_ids.get(instance) == member.member_id:
             del self.static_ids[instance]
@@ -112,6 +156,13 @@ class Roster:
     def joining(self) -> list[Member]:
         """Those who wait for the generation to begin."""
         return [m for m in self.members.values() if m.awaiting_join is not None]
+
+    def described(self, protocol: str) -> tuple[JoinedMember, ...]:
+        """The members as the leader gets them."""
+        return tuple(
+            JoinedMember(m.member_id, m.group_instance_id, m.metadata(protocol))
+            for m in self.members.values()
+        )
 
     def elect_leader(self) -> bool:
         """Keep the leader if it has joined, else take the first who has; False when none has."""
