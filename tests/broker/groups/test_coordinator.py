@@ -144,6 +144,14 @@ def test_commit_rules() -> None:
     assert codes == {("t", 0): ErrorCode.OFFSET_METADATA_TOO_LARGE, ("t", 1): NONE}
 
 
+def test_metadata_of_offsets_has_a_limit() -> None:
+    house = House()
+    for length, expected in ((10, NONE), (11, ErrorCode.OFFSET_METADATA_TOO_LARGE)):
+        given = {("t", 0): CommittedOffset(length, -1, "m" * length, house.clock.now_ms())}
+        assert house.groups.commit("g", "", None, -1, given) == {("t", 0): expected}
+    assert house.committed("g") == 10
+
+
 def test_unknown_groups() -> None:
     house = House()
     assert house.groups.committed("nobody") == {}

@@ -43,19 +43,22 @@ def test_the_vector_of_rfc_7677() -> None:
 class Client:
     """The other side, as RFC 5802 has it."""
 
-    def __init__(self, mechanism: str, name: str, password: str) -> None:
+    def __init__(self, mechanism: str, name: str, password: str, *, header: str = "n,,") -> None:
         self.hash = HASHES[mechanism]
         escaped = name.replace("=", "=3D").replace(",", "=2C")
         self.bare = f"n={escaped},r=clientnonce"
-        self.first = f"n,,{self.bare}".encode()
+        self.header = header
+        self.first = f"{header}{self.bare}".encode()
         self.password = password
         self.verifier = b""
 
-    def final(self, answer: bytes) -> bytes:
+    def final(self, answer: bytes, *, nonce: str | None = None, header: str | None = None) -> bytes:
+        """The last message, its proof true of what it says, also of another nonce or header."""
         parts = dict(part.split("=", 1) for part in answer.decode().split(","))
         salt, count = base64.b64decode(parts["s"]), int(parts["i"])
         salted = hashlib.pbkdf2_hmac(self.hash, self.password.encode(), salt, count)
-        bare = f"c=biws,r={parts['r']}"
+        binding = base64.b64encode((self.header if header is None else header).encode()).decode()
+        bare = f"c={binding},r={parts['r'] if nonce is None else nonce}"
         message = f"{self.bare},{answer.decode()},{bare}".encode()
         key = hmac.digest(salted, b"Client Key", self.hash)
         signature = hmac.digest(hashlib.new(self.hash, key).digest(), message, self.hash)
@@ -134,6 +137,31 @@ def test_last_messages_that_are_refused() -> None:
         server, good = begin()
         with pytest.raises(ScramError):
             server.step(change(good))
+        assert server.user is None
+
+
+def test_the_proof_of_another_exchange_is_refused() -> None:
+    """Who knows the password, and proves it for another nonce or another channel: a message that
+    was heard before, or passed on by somebody between."""
+    credential = ScramCredential.of_password("SCRAM-SHA-256", "secret", b"salt")
+    for header, changes, reason in (
+        ("n,,", {"nonce": "clientnonceserver2"}, "nonce"),
+        ("n,,", {"nonce": "clientnonce"}, "nonce"),
+        ("n,,", {"nonce": "clientnonceserver1x"}, "nonce"),
+        ("n,,", {"header": "y,,"}, "channel binding"),
+        ("n,,", {"header": "n,a=alice,"}, "channel binding"),
+        ("n,a=alice,", {"header": "n,,"}, "channel binding"),
+        ("n,a=alice,", {}, None),
+        ("n,,", {}, None),
+    ):
+        server = ScramServer("SCRAM-SHA-256", lambda _: credential, "server1")
+        client = Client("SCRAM-SHA-256", "alice", "secret", header=header)
+        final = client.final(server.step(client.first), **changes)
+        if reason is None:
+            assert server.step(final) == client.verifier
+            continue
+        with pytest.raises(ScramError, match=reason):
+            server.step(final)
         assert server.user is None
 
 

@@ -79,6 +79,20 @@ def test_a_repeat_with_the_previous_epoch_changes_nothing() -> None:
         house.init(expected=(producer_id, epoch))
 
 
+def test_who_was_fenced_meanwhile_cannot_repeat_itself() -> None:
+    """KAFKA-8710: the epoch that a repeat may name is forgotten when somebody else takes one."""
+    house = House()
+    producer_id, epoch = house.init()
+    bumped = house.init(expected=(producer_id, epoch))
+    house.add(bumped, 0)
+    house.clock.advance(TIMEOUT_MS + 1)
+    house.transactions.abort_expired()
+    assert state(house) is TransactionState.COMPLETE_ABORT
+    for stale in (epoch, epoch + 1):
+        with refused(ErrorCode.PRODUCER_FENCED):
+            house.init(expected=(producer_id, stale))
+
+
 def test_no_epoch_is_used_up_by_a_write_that_failed() -> None:
     """Pitfall 27: do not bump when the log write failed (KAFKA-9666, KAFKA-19367)."""
     house = House()

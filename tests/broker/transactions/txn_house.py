@@ -9,6 +9,7 @@ from pathlib import Path
 from penstock_broker.cluster.metadata_store import LocalMetadataStore
 from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock_broker.config import BrokerConfig
+from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from penstock_broker.groups.members import GroupLimits
 from penstock_broker.groups.offset_records import CommittedOffset
@@ -139,13 +140,14 @@ class House:
         group: str = "g",
         transactional_id: str = "x",
     ) -> None:
-        """AddOffsetsToTxn and TxnOffsetCommit."""
+        """AddOffsetsToTxn and TxnOffsetCommit. KafkaError."""
         self.offsets.ensure_topic()
         place = (OFFSETS_TOPIC, self.offsets.partition_of(group))
         self.transactions.add_partitions(transactional_id, *producer, [place])
         given = {(TOPIC, 0): CommittedOffset(offset, -1, "", self.clock.now_ms())}
         codes = self.groups.commit(group, "", None, -1, given, producer=producer)
-        assert codes[TOPIC, 0] == 0, codes
+        if codes[TOPIC, 0] is not ErrorCode.NONE:
+            raise KafkaError(codes[TOPIC, 0])
 
     def committed(self, group: str = "g") -> int | None:
         found = self.groups.committed(group).get((TOPIC, 0))

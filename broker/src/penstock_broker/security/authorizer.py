@@ -141,7 +141,10 @@ class Authorizer:
                     allowed.append(rule)
         if (PatternType.LITERAL, WILDCARD) in denied:
             return False
-        return self._open or any(not _is_dominated(rule, denied) for rule in allowed)
+        # Of the names that no rule is about there is always one, but where a rule is about all.
+        if self._open and (kind, PatternType.LITERAL, WILDCARD) not in self._places:
+            return True
+        return any(not _is_dominated(rule, denied) for rule in allowed)
 
     def _about(self, kind: ResourceType, name: str) -> Iterator[AclBinding]:
         """The rules about a resource: of its name, of every name, of each prefix of its name."""
