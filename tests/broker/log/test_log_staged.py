@@ -13,6 +13,7 @@ from penstock_broker.api.produce_quick import read_one
 from penstock_broker.api.produce_repeat import Repeats, learn, may_repeat
 from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import KafkaError
+from penstock_broker.log.lookup import run
 from penstock_broker.log.staged import stage
 from penstock_broker.replication.partition import Partition
 from penstock_broker.testing.mem_files import MemFiles
@@ -150,8 +151,8 @@ def test_staged_batches_find_their_way_into_the_indexes(broker: Broker) -> None:
         assert partition.fetch(offset, 10).base_offset == offset
     segment = partition.log.segments[-1]
     assert len(segment.offset_index) > 20
-    assert partition.max_timestamp_offset() is not None
-    assert partition.offset_for_timestamp(broker.clock.now_ms()).offset == 91  # type: ignore[union-attr]
+    assert run(partition.looking_for_latest()) is not None
+    assert run(partition.looking_for_timestamp(broker.clock.now_ms())).offset == 91  # type: ignore[union-attr]
     broker.restart()
     assert len(broker.values("t")) == 121
 

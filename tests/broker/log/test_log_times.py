@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from random import Random
 
 import pytest
 from log_bench import Bench, read_all
 
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.files import OsFiles
+from penstock_broker.log.index_file import IndexFile
+from penstock_broker.log.log import Log
+from penstock_broker.log.lookup import TimestampOffset
+from penstock_broker.testing import MemFiles
 from penstock_broker.wire.compression import Codec
 from penstock_broker.wire.records import RecordBatch
 
@@ -145,3 +152,157 @@ def test_any_times_are_found_as_a_linear_search_finds_them(bench: Bench, seed: i
         largest = log.max_timestamp()
         assert largest is not None
         assert largest[:2] == (times.index(latest, start), latest)
+
+
+# -- what a lookup reads -----------------------------------------------------------------------
+
+
+class Reads:
+    """Counts the bytes that are read of a disk, by kind of file."""
+
+    def __init__(self, files: MemFiles) -> None:
+        self.log_bytes = 0
+        self.log_bytes_at_once = 0
+        self.index_opens = 0
+        self._open = files.open
+        files.open = self.open  # type: ignore[method-assign, assignment]
+
+    def open(self, path: Path, *, create: bool = False) -> object:
+        file = self._open(path, create=create)
+        self.index_opens += path.suffix == ".timeindex"
+        if path.suffix != ".log":
+            return file
+        read = file.read
+
+        def counted(position: int, size: int) -> bytes:
+            data = read(position, size)
+            self.log_bytes += len(data)
+            self.log_bytes_at_once = max(self.log_bytes_at_once, len(data))
+            return data
+
+        file.read = counted  # type: ignore[method-assign]
+        return file
+
+
+def long_log(bench: Bench, times: list[int], **overrides: str) -> tuple[Reads, Log]:
+    bench.overrides = overrides
+    reads = Reads(bench.files)
+    log = bench.open()
+    for time in times:
+        bench.append(log, "x" * 1000, timestamps=[time])
+    reads.log_bytes = 0
+    return reads, log
+
+
+def test_the_latest_time_is_found_without_a_walk_from_the_beginning(bench: Bench) -> None:
+    """The start lies inside the only segment, as the sweep leaves it."""
+    reads, log = long_log(bench, list(range(2000)))
+    log.delete_records(1000)
+    assert log.max_timestamp() == (1999, 1999, 0)
+    assert reads.log_bytes < 100_000, "of two megabytes"
+
+
+def test_a_time_below_the_start_is_found_without_a_walk_from_the_beginning(bench: Bench) -> None:
+    reads, log = long_log(bench, list(range(2000)))
+    log.delete_records(1500)
+    found = log.offset_for_timestamp(3)
+    assert found is not None and found.offset == 1500
+    assert reads.log_bytes < 100_000
+
+
+def test_a_walk_that_cannot_be_spared_is_done_in_pieces(bench: Bench) -> None:
+    """A record below the start was later than all that are left: they are looked through, a piece
+    at a time, each of which may be done in another thread."""
+    times = [9000, *range(9000)]
+    reads, log = long_log(bench, times, **{"index.interval.bytes": "100000"})
+    log.delete_records(1)
+    looking, pieces = log.looking_for_latest(), 0
+    while True:
+        try:
+            piece = next(looking)
+        except StopIteration as end:
+            assert end.value == (9000, 8999, 0)
+            break
+        before = reads.log_bytes
+        piece()
+        assert reads.log_bytes - before < 7 << 20
+        pieces += 1
+    assert pieces >= 3
+    assert reads.log_bytes >= 9_000_000
+
+
+def test_segments_that_go_during_a_lookup(bench: Bench) -> None:
+    """It begins anew with what is there; a deleted file is not opened again."""
+    _, log = long_log(bench, [5, 1, 2, 3, 4, 0], **{"segment.bytes": "1500"})
+    log = bench.reopen_cleanly(log)
+    for look, after in (
+        (log.looking_for_latest, TimestampOffset(4, 4, 0)),
+        (lambda: log.looking_for_timestamp(4), TimestampOffset(4, 4, 0)),
+    ):
+        looking = look()
+        next(looking)()
+        log.delete_records(log.log_start_offset + 1)
+        found: TimestampOffset | None = None
+        try:
+            while True:
+                next(looking)()
+        except StopIteration as end:
+            found = end.value
+        assert found == after
+    assert log.failure is None
+
+
+def test_a_log_that_fails_during_a_lookup(bench: Bench) -> None:
+    _, log = long_log(bench, [5, 1, 2], **{"segment.bytes": "1500"})
+    looking = log.looking_for_timestamp(2)
+    next(looking)()
+    log.retire()
+    with pytest.raises(KafkaError) as error:
+        next(looking)
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_read_error_during_a_lookup_takes_the_log_offline(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "x", timestamps=[5])
+    bench.files.fail("read", errno.EIO, path_part=".log")
+    with pytest.raises(KafkaError) as error:
+        log.offset_for_timestamp(1)
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "cannot look up a time" in (log.failure or "")
+
+
+def test_a_lookup_leaves_no_index_open(tmp_path: Path, bench: Bench) -> None:
+    """The first one after a start looks at the end of every closed time index."""
+    bench.overrides = {"segment.bytes": "1500"}
+    bench.directory = tmp_path
+    files = OsFiles()
+    log = bench.open(files=files)
+    for time in range(30):
+        bench.append(log, "x" * 1000, timestamps=[time])
+    log.close()
+    log = bench.open(files=files, recovery_point=30, clean=True)
+    before = files.open_files
+    assert log.max_timestamp() == (29, 29, 0)
+    assert files.open_files <= before + 2
+    assert log.offset_for_timestamp(100) is None
+    assert files.open_files <= before + 2
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_is_damaged_is_made_again_by_a_lookup(bench: Bench, suffix: str) -> None:
+    """Whether it cannot be read or, whole as it is, leads to where no such batch is."""
+    overrides = {"segment.bytes": "15000", "index.interval.bytes": "1"}
+    _, log = long_log(bench, list(range(40)), **overrides)
+    log = bench.reopen_cleanly(log)
+    first, second, third = (segment.path.with_suffix(suffix) for segment in log.segments[:3])
+    if suffix == ".index":
+        data = bench.files.get(first)
+        short = IndexFile(bench.files, second, "I")
+        for number in range(len(data) // 8 - 2):
+            short.append(number, 1 + 20 * number)
+        short.save()
+    bench.files.put(third, b"garbage")
+    for time in range(40):
+        assert log.offset_for_timestamp(time) == (time, time, 0)
+    assert log.failure is None

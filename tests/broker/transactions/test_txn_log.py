@@ -12,6 +12,7 @@ from txn_house import House, read_committed, transactional_batch
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.group_flush import Done, run_at_once
+from penstock_broker.log.lookup import run
 from penstock_broker.log.producer_state import AppendedBatch, ProducerState
 from penstock_broker.transactions.states import TransactionState
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
@@ -149,10 +150,10 @@ def test_time_and_ends_are_asked_for_within_the_isolation_level() -> None:
     partition = house.partition()
     assert partition.end_offset(committed=True) == 0
     assert partition.end_offset(committed=False) == 1
-    assert partition.offset_for_timestamp(1, committed=True) is None
-    assert partition.offset_for_timestamp(1) is not None
-    assert partition.max_timestamp_offset(committed=True) is None
-    assert partition.max_timestamp_offset() is not None
+    assert run(partition.looking_for_timestamp(1, committed=True)) is None
+    assert run(partition.looking_for_timestamp(1)) is not None
+    assert run(partition.looking_for_latest(committed=True)) is None
+    assert run(partition.looking_for_latest()) is not None
 
 
 def test_a_producer_does_not_write_outside_of_its_open_transaction() -> None:

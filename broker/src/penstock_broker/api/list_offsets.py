@@ -21,15 +21,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import suppress
-from functools import partial
-from typing import Any
 
 from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.log.files import ColdReadError, not_waiting
 from penstock_broker.wire.messages.list_offsets import (
     API_KEY,
     EARLIEST_LOCAL_TIMESTAMP,
@@ -45,9 +41,6 @@ from penstock_broker.wire.messages.list_offsets import (
 )
 
 READ_COMMITTED = 1
-COLD_LOOKS_MAX = 12
-COLD_BYTES = 64 << 10
-"""Read ahead of what a look misses first, doubled each time: 128 MiB at last."""
 _OLDEST = {7: MAX_TIMESTAMP, 8: EARLIEST_LOCAL_TIMESTAMP, 9: LATEST_TIERED_TIMESTAMP}
 """The lowest special time by version; below 7 it is EARLIEST_TIMESTAMP."""
 
@@ -78,10 +71,13 @@ def list_offsets(services: Services, exchange: Exchange, request: ListOffsetsReq
                 if named[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 require(services, exchange, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
-                look = partial(
-                    _look_up, services, topic.name, wanted, exchange.api_version, committed
+                results.append(
+                    (
+                        yield from _look_up(
+                            services, topic.name, wanted, exchange.api_version, committed
+                        )
+                    )
                 )
-                results.append((yield from _look_up_cold(look)))
             except KafkaError as error:
                 results.append(_failed(wanted.partition_index, error.code))
             yield
@@ -89,28 +85,9 @@ def list_offsets(services: Services, exchange: Exchange, request: ListOffsetsReq
     return response
 
 
-def _look_up_cold(
-    look: Callable[[], ListOffsetsPartitionResponse],
-) -> Generator[Any, None, ListOffsetsPartitionResponse]:
-    """Look again when a thread has read what was not in memory, with more behind it each time."""
-    for count in range(COLD_LOOKS_MAX):
-        try:
-            with not_waiting():
-                return look()
-        except ColdReadError as cold:
-            yield partial(_prefetch, cold, COLD_BYTES << count)
-            yield
-    return look()
-
-
-def _prefetch(cold: ColdReadError, more: int) -> None:
-    with suppress(OSError):  # whoever reads it in the event loop says what is wrong
-        cold.prefetch(more)
-
-
 def _look_up(
     services: Services, topic: str, wanted: ListOffsetsPartition, version: int, committed: bool
-) -> ListOffsetsPartitionResponse:
+) -> Generator[Callable[[], None], None, ListOffsetsPartitionResponse]:
     partition = services.replicas.partition(topic, wanted.partition_index)
     partition.check_leader_epoch(wanted.current_leader_epoch)
     if wanted.timestamp < _OLDEST.get(version, EARLIEST_TIMESTAMP):
@@ -130,9 +107,9 @@ def _look_up(
     if wanted.timestamp == LATEST_TIERED_TIMESTAMP:
         found = None
     elif wanted.timestamp == MAX_TIMESTAMP:
-        found = partition.max_timestamp_offset(committed=committed)
+        found = yield from partition.looking_for_latest(committed=committed)
     else:
-        found = partition.offset_for_timestamp(wanted.timestamp, committed=committed)
+        found = yield from partition.looking_for_timestamp(wanted.timestamp, committed=committed)
     if found is None:
         return ListOffsetsPartitionResponse(partition_index=index)
     return ListOffsetsPartitionResponse(

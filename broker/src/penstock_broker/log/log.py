@@ -30,7 +30,13 @@ from penstock_broker.log.epoch_file import epochs_of, read_epochs, write_epochs
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.isolation import aborted_transactions
 from penstock_broker.log.leader_epochs import LeaderEpochs
-from penstock_broker.log.lookup import TimestampOffset, first_at_or_after, latest_timestamp
+from penstock_broker.log.lookup import (
+    Lookup,
+    TimestampOffset,
+    first_at_or_after,
+    first_with_latest,
+    run,
+)
 from penstock_broker.log.markers import Marker
 from penstock_broker.log.open_transactions import AbortedTransaction
 from penstock_broker.log.producer_state import AppendedBatch
@@ -99,6 +105,7 @@ class Log:
         self._seen_offset = 0
         """What readers may have seen before ``flush.messages`` became 1."""
         self._names_changed = True
+        self._removals = 0  # of segments: how often
 
     @classmethod
     def open(
@@ -422,29 +429,43 @@ class Log:
     def offset_for_timestamp(
         self, timestamp: int, up_to_offset: int | None = None
     ) -> TimestampOffset | None:
+        """:meth:`looking_for_timestamp`, here and now."""
+        return run(self.looking_for_timestamp(timestamp, up_to_offset))
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """:meth:`looking_for_latest`, here and now."""
+        return run(self.looking_for_latest())
+
+    def looking_for_timestamp(self, timestamp: int, up_to_offset: int | None = None) -> Lookup:
         """The first record, in offset order, that is not older than ``timestamp`` (ms).
 
         None where there is none below ``up_to_offset``. Raises KAFKA_STORAGE_ERROR.
         """
         limit = self._end_offset if up_to_offset is None else up_to_offset
-        if self.failure is not None:
-            raise self._offline()
-        try:
-            return first_at_or_after(self._segments, timestamp, self._start_offset, limit)
-        except (OSError, BadBatchError) as error:
-            self.fail(f"cannot look up time {timestamp}: {error}")
-            raise self._offline() from error
+        return self._looking(lambda seg, start: first_at_or_after(seg, timestamp, start, limit))
 
-    def max_timestamp(self) -> TimestampOffset | None:
+    def looking_for_latest(self) -> Lookup:
         """The first record with the largest timestamp (ListOffsets -3, KIP-734)."""
-        if self.failure is not None:
-            raise self._offline()
-        try:
-            latest = latest_timestamp(self._segments, self._start_offset)
-        except (OSError, BadBatchError) as error:
-            self.fail(f"cannot look up the largest timestamp: {error}")
-            raise self._offline() from error
-        return None if latest == NO_TIMESTAMP else self.offset_for_timestamp(latest)
+        return self._looking(first_with_latest)
+
+    def _looking(self, begin: Callable[[Sequence[Segment], int], Lookup]) -> Lookup:
+        """A lookup in the segments as they are; anew where some of them go meanwhile."""
+        while True:
+            if self.failure is not None:
+                raise self._offline()
+            removals, start_offset = self._removals, self._start_offset
+            lookup = begin(list(self._segments), start_offset)
+            try:
+                while (removals, start_offset) == (self._removals, self._start_offset):
+                    yield next(lookup)
+                    if self.failure is not None:
+                        raise self._offline()
+            except StopIteration as end:
+                found: TimestampOffset | None = end.value
+                return found
+            except (OSError, BadBatchError) as error:
+                self.fail(f"cannot look up a time: {error}")
+                raise self._offline() from error
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch that wrote ``offset`` (ListOffsets); -1 where nothing is known."""
@@ -492,6 +513,7 @@ class Log:
             return 0
         gone = self._segments[:count]
         del self._segments[:count], self._bases[:count]
+        self._removals += 1
         self.epochs.advance_to(self._start_offset)
         paths = [path for segment in gone for path in segment.paths]
         for segment in gone:
@@ -518,6 +540,7 @@ class Log:
         except OSError as error:
             self.fail(f"cannot put a compacted segment in place: {error}")
             raise self._offline() from error
+        self._removals += 1
         self._segments[first : first + len(old)] = [new]
         self._bases[first : first + len(old)] = [new.base_offset]
         self.discard(gone, self.config.file_delete_delay_ms)

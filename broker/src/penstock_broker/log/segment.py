@@ -313,6 +313,7 @@ class Segment:
                 self.rebuild_indexes(damage)
                 last = self.time_index.last()
             self._timestamp_max = last[0] if last else NO_TIMESTAMP
+            self.time_index.close()  # a look at all segments leaves no file open
         return self._timestamp_max
 
     @property
@@ -330,22 +331,19 @@ class Segment:
         newest = self.timestamp_max
         return newest if newest >= 0 else self._files.modified_ms(self.path)
 
-    def batches_for_timestamp(self, timestamp: int) -> Iterator[ScannedBatch]:
-        """The batches, in offset order, that say to hold a record as late as ``timestamp``."""
-        start = self.base_offset
-        if self.timestamp_max < timestamp:
-            return
+    def place_for_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int]:
+        """Where to begin looking for a record at ``start_offset`` or behind that is as late as
+        ``timestamp``: the position of a batch, and its base offset (-1: the index has none)."""
         try:
-            start += self.time_index.first_possible(timestamp)
+            return self._place_for_timestamp(timestamp, start_offset)
         except IndexDamagedError as damage:
             self.rebuild_indexes(damage)
-            start += self.time_index.first_possible(timestamp)
-        found = self.locate(start)
-        if found is None:
-            return
-        for batch in scan(self.file, found[0], self.size, found[2]):
-            if batch.max_timestamp >= timestamp:
-                yield batch
+            return self._place_for_timestamp(timestamp, start_offset)
+
+    def _place_for_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int]:
+        relative = max(self.time_index.first_possible(timestamp), start_offset - self.base_offset)
+        entry = self.offset_index.floor(relative)
+        return (0, -1) if entry is None else (entry[1], self.base_offset + entry[0])
 
     def batches(self, position: int = 0) -> Iterator[ScannedBatch]:
         """All its batches from a position on; :class:`BadBatchError` at damage."""

@@ -15,7 +15,7 @@ from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.isolation import ABORTED_FEW, end_of_slice
 from penstock_broker.log.log import Log
-from penstock_broker.log.lookup import TimestampOffset
+from penstock_broker.log.lookup import Lookup
 from penstock_broker.log.markers import Marker, build_marker
 from penstock_broker.log.open_transactions import AbortedTransaction
 from penstock_broker.log.record_rules import look_inside
@@ -240,19 +240,18 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def offset_for_timestamp(
-        self, timestamp: int, *, committed: bool = False
-    ) -> TimestampOffset | None:
+    def looking_for_timestamp(self, timestamp: int, *, committed: bool = False) -> Lookup:
         """The first record, in offset order, that is not older than ``timestamp`` (ms).
 
-        None where there is none below :meth:`end_offset`. KafkaError: KAFKA_STORAGE_ERROR.
+        None where there is none below :meth:`end_offset`. A generator, see ``log/lookup.py``.
+        KafkaError: KAFKA_STORAGE_ERROR.
         """
-        return self.log.offset_for_timestamp(timestamp, self.end_offset(committed=committed))
+        return self.log.looking_for_timestamp(timestamp, self.end_offset(committed=committed))
 
-    def max_timestamp_offset(self, *, committed: bool = False) -> TimestampOffset | None:
+    def looking_for_latest(self, *, committed: bool = False) -> Lookup:
         """The first record with the largest timestamp; None in an empty log, and where it is not
-        below :meth:`end_offset`."""
-        found = self.log.max_timestamp()
+        below :meth:`end_offset`. A generator. KafkaError: KAFKA_STORAGE_ERROR."""
+        found = yield from self.log.looking_for_latest()
         if found is not None and found.offset >= self.end_offset(committed=committed):
             return None
         return found
