@@ -8,6 +8,7 @@ import pytest
 from log_bench import Bench, read_all, values_of
 
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.owner import NoOwner
 
 
 def test_the_start_moves_and_older_reads_are_out_of_range(bench: Bench) -> None:
@@ -66,7 +67,12 @@ def test_the_start_is_written_down_before_files_go(bench: Bench) -> None:
     for value in "abc":
         bench.append(log, value)
     seen: list[tuple[int, int]] = []
-    log.on_start_advanced = lambda: seen.append((log.log_start_offset, len(log.segments)))
+
+    class Owner(NoOwner):
+        def start_advanced(self) -> None:
+            seen.append((log.log_start_offset, len(log.segments)))
+
+    log.owner = Owner(bench.files)
     log.delete_records(2)
     assert seen == [(2, 3)]
     assert len(log.segments) == 1

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import errno
 import logging
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.batch_rules import check_batch
 from penstock_broker.log.epoch_file import epochs_of, read_epochs, write_epochs
 from penstock_broker.log.flushing import FlushJob
-from penstock_broker.log.isolation import aborted_transactions
 from penstock_broker.log.leader_epochs import LeaderEpochs
 from penstock_broker.log.lookup import (
     Lookup,
@@ -39,19 +37,18 @@ from penstock_broker.log.lookup import (
 )
 from penstock_broker.log.markers import Marker
 from penstock_broker.log.open_transactions import AbortedTransaction
+from penstock_broker.log.owner import LogOwner, NoOwner
 from penstock_broker.log.producer_state import AppendedBatch
-from penstock_broker.log.reading import read_segments
-from penstock_broker.log.recovery import LogPlace, Recovered, keep_snapshot, recover
+from penstock_broker.log.recovery import LogPlace, Recovered, recover
 from penstock_broker.log.rolling import must_roll
 from penstock_broker.log.scan import BadBatchError
 from penstock_broker.log.segment import Segment
+from penstock_broker.log.segments import SegmentList
 from penstock_broker.log.slice import EMPTY_SLICE, LogSlice
 from penstock_broker.log.swap import (
     CleanerCheckpoint,
-    put_in_place,
     read_cleaner_checkpoint,
 )
-from penstock_broker.log.trash import discard_now
 from penstock_broker.wire.records import NO_TIMESTAMP, RecordBatch
 
 _log = logging.getLogger(__name__)
@@ -82,30 +79,24 @@ class Log:
         self.failure: str | None = None
         """Why the log is offline; None while it works."""
         self.recovery_point = min(recovery_point, recovered.end_offset)
-        self.on_start_advanced: Callable[[], None] = lambda: None
-        """Called when the start has moved, before anything is deleted: to write it down."""
-        self.on_flush_due: Callable[[Log], None] = Log.flush
-        """Called when flush.messages asks for a sync."""
+        self.owner: LogOwner = NoOwner(place.files)
+        """Who keeps it."""
+        self.flushes_at_once = False
+        """Whether a sync that is due has been done when the append returns."""
         self.on_flushed: Callable[[], None] = lambda: None
         """Called when more of it has reached the disk."""
-        self.on_start_moved: Callable[[Log], None] = lambda log: None
-        """Called each time that the start has moved: for those who tell it to consumers."""
-        self.on_failed: Callable[[Log], None] = lambda log: None
-        """Called when it goes offline."""
-        self.discard: Callable[[Sequence[Path], int], None] = discard_now(place.files)
-        """Called with files to be removed after so many milliseconds; nobody opens them again."""
         self.cleaned = CleanerCheckpoint()
         """What compaction has done to it."""
         self.clock = clock
-        self._segments = recovered.segments
-        self._bases = [segment.base_offset for segment in self._segments]
+        self._segments = SegmentList(place, recovered.segments)
         self._end_offset = recovered.end_offset
-        self._start_offset = min(max(log_start_offset, self._bases[0]), self._end_offset)
+        self._start_offset = min(
+            max(log_start_offset, self._segments.first_offset), self._end_offset
+        )
         self._unflushed_since_ms: int | None = None
         self._seen_offset = 0
         """What readers may have seen before ``flush.messages`` became 1."""
         self._names_changed = True
-        self._removals = 0  # of segments: how often
 
     @classmethod
     def open(
@@ -189,7 +180,7 @@ class Log:
     def aborted_transactions(self, first: int, upper: int) -> list[AbortedTransaction]:
         """Those with records in [first, upper), sorted. KAFKA_STORAGE_ERROR."""
         try:
-            return aborted_transactions(self._segments, self._bases, first, upper)
+            return self._segments.aborted_transactions(first, upper)
         except (OSError, BadBatchError) as error:
             self.fail(f"cannot read what was aborted: {error}")
             raise self._offline() from error
@@ -202,12 +193,12 @@ class Log:
     @property
     def size_bytes(self) -> int:
         """Bytes in its segments."""
-        return sum(segment.size for segment in self._segments)
+        return self._segments.size_bytes
 
     @property
     def segments(self) -> Sequence[Segment]:
         """Its segments, oldest first; the last is the active one."""
-        return self._segments
+        return self._segments.all
 
     def update_config(self, config: LogConfig) -> None:
         """Use other settings from now on."""
@@ -280,7 +271,7 @@ class Log:
         view = batch.view
         base_offset = self._end_offset
         last_offset = base_offset + batch.last_offset_delta
-        segment = self._segments[-1]
+        segment = self._segments.active
         if must_roll(
             segment, self.config, len(view), last_offset,
             now_ms=now_ms, timestamp=batch.max_timestamp,
@@ -318,7 +309,10 @@ class Log:
         if self._unflushed_since_ms is None:
             self._unflushed_since_ms = now_ms
         if end_offset - self.recovery_point >= self.config.flush_messages:
-            self.on_flush_due(self)
+            if self.flushes_at_once:
+                self.flush()
+            else:
+                self.owner.flush_due(self)
 
     def _repeated(self, first: AppendedBatch) -> AppendResult:
         return AppendResult(
@@ -353,34 +347,23 @@ class Log:
     # -- segments ----------------------------------------------------------------------------
 
     def _roll(self) -> Segment:
-        """Close the active segment and begin the next one, with a snapshot of the producers.
-
-        Whatever fails, the active segment stays the last one, in memory and in the directory: the
-        next one's file is made last, because an empty one that stayed would cut the log there.
-        """
-        place, last = self.place, self._segments[-1]
-        segment = Segment(
-            place.files, place.directory, self._end_offset, self.config.index_interval_bytes
-        )
+        """Close the active segment and begin the next one. KAFKA_STORAGE_ERROR: nothing of that is
+        left, and where the disk was full it may be tried again."""
         try:
-            self._write_snapshot()
-            last.save_indexes(self._end_offset)
-            segment.create()
+            segment = self._segments.roll(
+                self._end_offset, self._snapshot(), self.config.index_interval_bytes
+            )
         except OSError as error:
             if error.errno not in _DISK_FULL:
                 self.fail(f"cannot begin a segment: {error}")
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"cannot begin a segment: {error}"
             ) from error
-        last.seal()
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
         self._names_changed = True
         return segment
 
-    def _write_snapshot(self) -> None:
-        data = self.producers.to_snapshot(self._end_offset)
-        keep_snapshot(self.place, self._end_offset, data)
+    def _snapshot(self) -> bytes:
+        return self.producers.to_snapshot(self._end_offset)
 
     # -- read --------------------------------------------------------------------------------
 
@@ -411,14 +394,8 @@ class Log:
         if offset >= limit:
             return EMPTY_SLICE
         try:
-            return read_segments(
-                self._segments,
-                self._bases,
-                offset,
-                max_bytes,
-                limit=limit,
-                end_offset=end_offset,
-                min_one_batch=min_one_batch,
+            return self._segments.read(
+                offset, max_bytes, limit=limit, end_offset=end_offset, min_one_batch=min_one_batch
             )
         except (OSError, BadBatchError) as error:
             self.fail(f"cannot read at offset {offset}: {error}")
@@ -449,23 +426,20 @@ class Log:
         return self._looking(first_with_latest)
 
     def _looking(self, begin: Callable[[Sequence[Segment], int], Lookup]) -> Lookup:
-        """A lookup in the segments as they are; anew where some of them go meanwhile."""
+        """A lookup, which ends when the log does. KAFKA_STORAGE_ERROR."""
+        looking = self._segments.looking(begin, lambda: self._start_offset)
         while True:
             if self.failure is not None:
                 raise self._offline()
-            removals, start_offset = self._removals, self._start_offset
-            lookup = begin(list(self._segments), start_offset)
             try:
-                while (removals, start_offset) == (self._removals, self._start_offset):
-                    yield next(lookup)
-                    if self.failure is not None:
-                        raise self._offline()
+                work = next(looking)
             except StopIteration as end:
                 found: TimestampOffset | None = end.value
                 return found
             except (OSError, BadBatchError) as error:
                 self.fail(f"cannot look up a time: {error}")
                 raise self._offline() from error
+            yield work
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch that wrote ``offset`` (ListOffsets); -1 where nothing is known."""
@@ -480,12 +454,12 @@ class Log:
     def delete_records(self, before_offset: int) -> int:
         """Move the start to ``before_offset``, and delete segments that lie wholly below.
 
-        A start that is already there stays. The start is written down (``on_start_advanced``)
-        before files go. Returns the start. Raises KafkaError: OFFSET_OUT_OF_RANGE above the end,
+        A start that is already there stays. The start is written down (``LogOwner``) before files
+        go. Returns the start. Raises KafkaError: OFFSET_OUT_OF_RANGE above the end,
         KAFKA_STORAGE_ERROR.
         """
         if self.advance_start(before_offset):
-            self.on_start_advanced()
+            self.owner.start_advanced()
             self.delete_old_segments()
         return self._start_offset
 
@@ -500,31 +474,26 @@ class Log:
             raise self._offline()
         if before_offset <= self._start_offset:
             return False
-        if before_offset == self._end_offset and self._segments[-1].size:
+        if before_offset == self._end_offset and self._segments.active.size:
             self._roll()
         self._start_offset = before_offset
-        self.on_start_moved(self)
+        self.owner.start_moved(self)
         return True
 
     def delete_old_segments(self) -> int:
         """Delete segments wholly below the start; how many. Raises KAFKA_STORAGE_ERROR."""
-        count = bisect_right(self._bases, self._start_offset) - 1
-        if count <= 0:
+        count = len(self._segments.all)
+        paths = self._segments.take_below(self._start_offset)
+        if not paths:
             return 0
-        gone = self._segments[:count]
-        del self._segments[:count], self._bases[:count]
-        self._removals += 1
         self.epochs.advance_to(self._start_offset)
-        paths = [path for segment in gone for path in segment.paths]
-        for segment in gone:
-            segment.let_go()
         try:
-            self.discard(paths, self.config.file_delete_delay_ms)
+            self.owner.discard(paths, self.config.file_delete_delay_ms)
         except OSError as error:
             self.fail(f"cannot delete segments: {error}")
             raise self._offline() from error
-        self.recovery_point = max(self.recovery_point, self._bases[0])
-        return count
+        self.recovery_point = max(self.recovery_point, self._segments.first_offset)
+        return count - len(self._segments.all)
 
     def replace_segments(self, old: Sequence[Segment], swap: Path, cleaned: Path) -> bool:
         """Put the finished segment ``swap`` (see ``swap.py``) in the place of closed ones.
@@ -532,18 +501,16 @@ class Log:
         ``cleaned`` is the directory of its indexes. False, and nothing done, where the old ones
         are not all there any more. KAFKA_STORAGE_ERROR: the log is offline, a start finishes it.
         """
-        first = bisect_right(self._bases, old[0].base_offset) - 1
-        if self.failure is not None or self._segments[first : first + len(old)] != list(old):
+        if self.failure is not None:
             return False
         try:
-            new, gone = put_in_place(self.place.files, old, swap, cleaned)
+            gone = self._segments.replace(old, swap, cleaned)
         except OSError as error:
             self.fail(f"cannot put a compacted segment in place: {error}")
             raise self._offline() from error
-        self._removals += 1
-        self._segments[first : first + len(old)] = [new]
-        self._bases[first : first + len(old)] = [new.base_offset]
-        self.discard(gone, self.config.file_delete_delay_ms)
+        if gone is None:
+            return False
+        self.owner.discard(gone, self.config.file_delete_delay_ms)
         return True
 
     # -- the disk ----------------------------------------------------------------------------
@@ -568,8 +535,7 @@ class Log:
         """What has to be synced, for another thread to do; None when all is."""
         if self._end_offset <= self.recovery_point or self.failure is not None:
             return None
-        first = max(0, bisect_right(self._bases, self.recovery_point) - 1)
-        files = tuple(file for segment in self._segments[first:] for file in segment.to_sync())
+        files = self._segments.to_sync(self.recovery_point)
         with_names, self._names_changed = self._names_changed, False
         return FlushJob(self, self._end_offset, files, with_names)
 
@@ -582,7 +548,7 @@ class Log:
 
     def flush_is_due(self, now_ms: int) -> bool:
         """Whether flush.ms has passed, or a closed segment has not been synced."""
-        if self.recovery_point < self._bases[-1]:
+        if self.recovery_point < self._segments.active.base_offset:
             return True
         since = self._unflushed_since_ms
         return since is not None and now_ms - since >= self.config.flush_ms
@@ -597,9 +563,7 @@ class Log:
             return
         self.flush()
         try:
-            self._write_snapshot()
-            for segment in self._segments:
-                segment.close(self._end_offset)
+            self._segments.close(self._end_offset, self._snapshot())
         except OSError as error:
             self.fail(f"cannot close: {error}")
             raise self._offline() from error
@@ -609,7 +573,7 @@ class Log:
         if self.failure is None:
             self.failure = reason
             _log.error("%s is offline: %s", self.place.directory, reason)
-            self.on_failed(self)
+            self.owner.failed(self)
 
     def retire(self) -> None:
         """The topic is being deleted: whoever still holds the log can do nothing with it."""

@@ -122,6 +122,7 @@ class LogManager:
         self._has_forgotten = False
         self.open_files = OpenFiles(files)
         self._bytes_checked = 0
+        self._owner = _Owner(self, self._trash)
 
     # -- opening and closing -----------------------------------------------------------------
 
@@ -326,11 +327,7 @@ class LogManager:
             clean=clean,
         )
         log.producers.producers_max = self.producers_max
-        log.on_start_advanced = self.checkpoint_log_starts
-        log.on_flush_due = self.group_flush.request
-        log.on_start_moved = self._log_start_moved
-        log.on_failed = self._log_failed
-        log.discard = self._trash.put
+        log.owner = self._owner
         self._logs[key] = log
         return log
 
@@ -548,13 +545,6 @@ class LogManager:
     def _in_background(self, job: Callable[[], None]) -> object:
         return self.run_in_background(job)
 
-    def _log_start_moved(self, log: Log) -> None:
-        self.on_start_moved((log.place.topic, log.place.partition))
-
-    def _log_failed(self, log: Log) -> None:
-        self.metrics.logs_failed.inc()
-        self.on_failed((log.place.topic, log.place.partition))
-
     def own_files(self) -> None:
         """The calling thread owns the logs from now on, and keeps to the bound on open files."""
         self.open_files.bound(self._logs.values())
@@ -574,6 +564,27 @@ class LogManager:
         """Forget producers that have been silent for so long; how many."""
         before_ms = self._clock.now_ms() - expiration_ms
         return sum(log.expire_producers(before_ms) for log in self._logs.values())
+
+
+class _Owner:
+    """What the manager does for its logs: see :class:`.owner.LogOwner`."""
+
+    def __init__(self, manager: LogManager, trash: Trash) -> None:
+        self._manager = manager
+        self.discard = trash.put
+
+    def start_advanced(self) -> None:
+        self._manager.checkpoint_log_starts()
+
+    def start_moved(self, log: Log) -> None:
+        self._manager.on_start_moved((log.place.topic, log.place.partition))
+
+    def flush_due(self, log: Log) -> None:
+        self._manager.group_flush.request(log)
+
+    def failed(self, log: Log) -> None:
+        self._manager.metrics.logs_failed.inc()
+        self._manager.on_failed((log.place.topic, log.place.partition))
 
 
 def _close(log: Log) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock_broker.clock import Clock
@@ -70,18 +70,6 @@ class Trash:
             self.run_in_background(lambda paths=paths: remove(self._files, paths))  # type: ignore[misc]
             count += 1
         return count
-
-
-def discard_now(files: Files) -> Callable[[Sequence[Path], int], None]:
-    """Removes files of one directory at once, whatever the delay: for a log without a manager."""
-
-    def discard(paths: Sequence[Path], _delay_ms: int) -> None:
-        for path in paths:
-            files.remove(path)
-        if paths:
-            files.sync_directory(paths[0].parent)
-
-    return discard
 
 
 def remove(files: Files, paths: Iterable[Path]) -> None:

@@ -194,7 +194,7 @@ class ReplicaManager:
     def _add(self, topic: Topic, index: int, log: Log) -> None:
         part = topic.partitions[index]
         if topic.is_internal:
-            log.on_flush_due = Log.flush  # coordinators answer when the append returns
+            log.flushes_at_once = True  # coordinators answer when the append returns
         self._partitions[topic.name, index] = Partition(
             topic.name,
             index,
