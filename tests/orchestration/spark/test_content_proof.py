@@ -171,6 +171,23 @@ def test_a_deleted_data_file_is_named_and_stops_nothing_else(
     assert orders.found(hurt) == {"missing": at(hurt, (0, 1))}
 
 
+def test_a_window_that_its_run_still_parses_is_not_read_again(
+    shop: Callable[[str], Shop],
+) -> None:
+    orders = shop("underway")
+    orders.desk.send_values([b'{"n": 1}'] * 3)
+    window = orders.desk.freeze()
+    land_window(orders.penstock, window)
+    Bookkeeper(orders.penstock).prove_landed(window, orders.spec)
+    (looked,) = orders.look()
+    assert not looked.judged, "bronze's files are those that were just proven"
+    assert not looked.proven, "silver is still to come"
+    assert orders.penstock.windows.newest_proof(orders.ref).open == (0,)
+    orders.sql(f"DELETE FROM {{bronze}} WHERE offset = {window.ranges[0].start}")
+    orders.look()
+    assert orders.found(window) == {"missing": at(window, (0, 1))}
+
+
 def test_a_malformed_book_is_an_error_of_its_window_alone(shop: Callable[[str], Shop]) -> None:
     orders = shop("malformed")
     odd, hurt = orders.window(), orders.window()

@@ -156,7 +156,7 @@ class Reverifier:
             return None
         if budget is not None:
             if self._unchanged(window, before, files):
-                return Looked(sequence, window.name, window, proven=True)
+                return Looked(sequence, window.name, window, proven=self._proven(before))
             if budget.reads <= 0:
                 return Looked(sequence, window.name, window)  # due, and next time's
             budget.reads -= 1
@@ -184,17 +184,21 @@ class Reverifier:
     def _proven(self, book: Book) -> bool:
         """Whether the lake's equations that apply balance, judged on the newest landing."""
         due = [e for e in LAKE_EQUATIONS if e in book.applies or e is LAKE_EQUATIONS[0]]
-        for equation in due:
-            result = book.judged(equation)
-            if result is None or not (result.balanced or book.accepts(equation)):
-                return False
-        return True
+        return all(_came_out(book, equation) for equation in due)
 
     def _unchanged(self, window: Window, book: Book, files: Files) -> bool:
-        """Whether the window's files are those of its last proof, each still there as it was."""
-        if not self._proven(book) or self.contract != (PARSED in book.applies):
+        """Whether a read could say nothing new: what was judged came out, and the files are those
+        of its last proof, each still there as it was.
+
+        A window whose run still parses it is one of these: its rows in bronze are proven, and its
+        run judges the rest.
+        """
+        if self.contract != (PARSED in book.applies):
             return False
-        for table in self._tables(window):
+        parsed = book.result(PARSED) is not None
+        if not all(_came_out(book, e) for e in LAKE_EQUATIONS[: 1 + parsed]):
+            return False
+        for table in self._tables(window, parsed=parsed):
             found = files.of(table)
             known = book.proofs.get(table, {}).get("files", "")
             now = found.fingerprint(window.window_id) if found is not None else ""
@@ -202,15 +206,21 @@ class Reverifier:
                 return False
         return True
 
-    def _tables(self, window: Window) -> list[str]:
-        parsed = parsed_tables(self.penstock.windows, window, self.spec) if self.contract else ()
-        return [bronze_table(self.spec.name), *parsed]
+    def _tables(self, window: Window, *, parsed: bool) -> list[str]:
+        tables = parsed_tables(self.penstock.windows, window, self.spec) if parsed else ()
+        return [bronze_table(self.spec.name), *tables]
 
     def _maybe_window(self, ref: TopicRef, sequence: int) -> Window | None:
         try:
             return self.penstock.windows.get(ref, sequence)
         except Exception:  # noqa: BLE001 - only its name is wanted here
             return None
+
+
+def _came_out(book: Book, equation: Equation) -> bool:
+    """Judged on the newest landing, and balanced or accepted."""
+    result = book.judged(equation)
+    return result is not None and (result.balanced or book.accepts(equation))
 
 
 def _sentence(error: Exception) -> str:

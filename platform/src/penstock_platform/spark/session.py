@@ -120,6 +120,9 @@ def _local_conf(settings: Settings, state: Path) -> dict[str, str]:
         # Named sessions come back under their id after a quiet hour (resources/spark.py).
         "spark.connect.session.manager.closedSessionsTombstonesSize": "0",
         "spark.connect.ui.retainedStatements": "20",
+        # PySpark walks its stack for each column otherwise, to name our lines in Spark's errors: a
+        # fifth of the processor time of parsing's plan. The server's clients ask it for this.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         # Windows are small and the cores few: 200 shuffle partitions would be 200 empty tasks.
         "spark.sql.shuffle.partitions": "4",
     }
