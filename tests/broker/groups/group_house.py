@@ -57,7 +57,6 @@ class House:
         self.replicas = ReplicaManager(config, metadata, logs)
         self.replicas.start()
         self.store = OffsetsTopic(
-            config=config,
             clock=self.clock,
             metadata=metadata,
             replicas=self.replicas,
@@ -71,7 +70,7 @@ class House:
             limits=CoordinatorLimits(offset_metadata_bytes_max=10, offsets_retention_ms=60_000),
             new_id=lambda: str(next(self.numbers)),
         )
-        self.groups.load(self.store.replay())
+        self.groups.load(self.store.load())
 
     def after_a_kill(self) -> House:
         return House(self.files.kill(), self.clock, limits=self.limits, numbers=self.numbers)

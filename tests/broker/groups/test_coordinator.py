@@ -132,6 +132,20 @@ def test_a_partition_that_breaks_off_is_not_half_believed(monkeypatch: pytest.Mo
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
 
+def test_a_topic_of_ours_that_retention_deletes_from_is_named_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    house = House()
+    house.commit("g", 5)
+    for policy, is_said in (("delete", True), ("compact,delete", True), ("compact", False)):
+        house.replicas.set_configs(OFFSETS_TOPIC, {"cleanup.policy": policy})
+        caplog.clear()
+        house = house.after_a_kill()
+        said = [r.getMessage() for r in caplog.records if "retention deletes" in r.getMessage()]
+        assert bool(said) is is_said
+        assert all(f"{OFFSETS_TOPIC} has cleanup.policy={policy}:" in text for text in said)
+
+
 def test_commit_rules() -> None:
     house = House()
     assert house.commit("g", 1, generation=4, member="m") is ErrorCode.ILLEGAL_GENERATION

@@ -56,7 +56,6 @@ class House:
         if not self.replicas.has_partition(TOPIC, 0):
             self.replicas.create_topic(TOPIC, partitions, {})
         self.offsets = OffsetsTopic(
-            config=config,
             clock=self.clock,
             metadata=metadata,
             replicas=self.replicas,
@@ -69,7 +68,7 @@ class House:
             group_limits=GroupLimits(),
             limits=CoordinatorLimits(),
         )
-        self.groups.load(self.offsets.replay())
+        self.groups.load(self.offsets.load())
         ids = itertools.chain.from_iterable(iter(metadata.allocate_producer_ids, ()))
         self.topic = TransactionsTopic(
             clock=self.clock,
@@ -85,7 +84,7 @@ class House:
             new_producer_id=lambda: next(ids),
             limits=TransactionLimits(900_000, ID_EXPIRATION_MS),
         )
-        self.transactions.load(self.topic.replay())
+        self.transactions.load(self.topic.load())
         self.transactions.resume()
 
     def after_a_kill(self) -> House:

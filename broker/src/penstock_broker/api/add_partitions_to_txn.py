@@ -22,6 +22,7 @@ from penstock_broker.api.fencing import code_for
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import INTERNAL_TOPICS
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.keys import TopicPartition
 from penstock_broker.wire.messages.add_partitions_to_txn import (
     API_KEY,
     AddPartitionsToTxnPartitionResult,
@@ -45,7 +46,7 @@ def add_partitions_to_txn(
 ) -> Reply:
     transactional_id = request.v3_and_below_transactional_id
     require(services, exchange, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-    wrong: dict[tuple[str, int], ErrorCode] = {}
+    wrong: dict[TopicPartition, ErrorCode] = {}
     partitions = set()
     for topic in request.v3_and_below_topics:
         name = topic.name
@@ -72,7 +73,7 @@ def add_partitions_to_txn(
 
 def _response(
     request: AddPartitionsToTxnRequest,
-    codes: Mapping[tuple[str, int], ErrorCode],
+    codes: Mapping[TopicPartition, ErrorCode],
     others: ErrorCode,
 ) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(

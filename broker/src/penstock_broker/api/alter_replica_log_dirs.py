@@ -16,6 +16,7 @@ from penstock_broker.api.authorization import Operation, require_cluster
 from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.keys import TopicPartition
 from penstock_broker.wire.messages.alter_replica_log_dirs import (
     API_KEY,
     AlterReplicaLogDirPartitionResult,
@@ -54,7 +55,7 @@ def alter_replica_log_dirs(
     return _response(codes)
 
 
-def _response(codes: dict[tuple[str, int], ErrorCode]) -> AlterReplicaLogDirsResponse:
+def _response(codes: dict[TopicPartition, ErrorCode]) -> AlterReplicaLogDirsResponse:
     by_topic: dict[str, AlterReplicaLogDirTopicResult] = {}
     for (name, index), code in codes.items():
         topic = by_topic.setdefault(

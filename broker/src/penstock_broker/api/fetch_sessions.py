@@ -28,6 +28,7 @@ from typing import Final, Protocol
 from penstock_broker.api.bounds import FETCH_PARTITIONS_MAX
 from penstock_broker.clock import Clock
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.keys import TopicPartition
 from penstock_broker.metrics import Counter
 from penstock_broker.wire.messages.fetch import FetchPartition
 
@@ -90,7 +91,7 @@ class FetchSession:
         self.used = now
         self.partitions: dict[Key, SessionPartition] = {}
         self.pending: dict[Key, SessionPartition] = {}
-        self._by_name: dict[tuple[str, int], SessionPartition] = {}
+        self._by_name: dict[TopicPartition, SessionPartition] = {}
         self._watchers = watchers
         self._swept = now
 

@@ -21,8 +21,8 @@ from penstock_broker.api.authorization import Operation, ResourceType, allowed, 
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.groups.coordinator import TopicPartition
 from penstock_broker.groups.offset_records import CommittedOffset
+from penstock_broker.log.keys import TopicPartition
 from penstock_broker.wire.messages.offset_fetch import (
     API_KEY,
     OffsetFetchRequest,

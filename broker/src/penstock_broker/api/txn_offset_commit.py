@@ -23,8 +23,8 @@ from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.groups.coordinator import TopicPartition
 from penstock_broker.groups.offset_records import CommittedOffset
+from penstock_broker.log.keys import TopicPartition
 from penstock_broker.wire.messages.txn_offset_commit import (
     API_KEY,
     TxnOffsetCommitRequest,

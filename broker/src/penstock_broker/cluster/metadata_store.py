@@ -30,6 +30,7 @@ from penstock_broker.cluster.topic import PartitionMetadata, Topic, check_topic_
 from penstock_broker.config import ConfigError, LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.files import Files, read_file, replace_file
+from penstock_broker.log.keys import TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class MetadataStore(Protocol):
         """Their logs are gone."""
         ...
 
-    def raise_leader_epochs(self, partitions: Iterable[tuple[str, int]]) -> None:
+    def raise_leader_epochs(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin a new leader epoch for partitions that may have lost records."""
         ...
 
@@ -266,7 +267,7 @@ class LocalMetadataStore:
         with self._saved():
             self._deleting = {k: v for k, v in self._deleting.items() if k not in gone}
 
-    def raise_leader_epochs(self, partitions: Iterable[tuple[str, int]]) -> None:
+    def raise_leader_epochs(self, partitions: Iterable[TopicPartition]) -> None:
         topics = dict(self._topics)
         for name, index in partitions:
             parts = list(topics[name].partitions)

@@ -34,12 +34,11 @@ from penstock_broker.groups.offset_records import CommittedOffset, GroupKey, Off
 from penstock_broker.groups.pending_offsets import Decision, PendingChange, PendingOffsets
 from penstock_broker.groups.states import GroupState
 from penstock_broker.groups.subscription import subscribed_topics
+from penstock_broker.log.keys import ProducerAndEpoch, TopicPartition
 from penstock_broker.metrics import Metrics
 
 _logger = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
-ProducerAndEpoch = tuple[int, int]
 Change = tuple[OffsetKey, CommittedOffset | None] | tuple[GroupKey, StoredGroup | None]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.members import MEMBER_BYTES, JoinRequest, Member, size_of
 from penstock_broker.groups.offset_records import CommittedOffset
+from penstock_broker.log.keys import TopicPartition
 
 GROUP_BYTES = 2_000
 OFFSET_BYTES = 300
@@ -76,6 +77,6 @@ def of_offset(offset: CommittedOffset) -> int:
     return OFFSET_BYTES + len(offset.metadata)
 
 
-def of_offsets(offsets: Mapping[tuple[str, int], CommittedOffset]) -> int:
+def of_offsets(offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
     """What committed offsets take."""
     return sum(map(of_offset, offsets.values()))

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock_broker.groups.offset_records import CommittedOffset, OffsetKey
-
-TopicPartition = tuple[str, int]
+from penstock_broker.log.keys import TopicPartition
 
 
 class PendingChange(NamedTuple):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from penstock_broker.log.files import Files, read_file, replace_file
+from penstock_broker.log.keys import TopicPartition
 
 _VERSION = "0"
 
@@ -45,12 +46,12 @@ class OffsetCheckpoint:
         self._files = files
         self._path = path
 
-    def write(self, offsets: Mapping[tuple[str, int], int]) -> None:
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the file."""
         entries = (f"{topic} {index} {offset}" for (topic, index), offset in offsets.items())
         write_lines(self._files, self._path, entries)
 
-    def read(self) -> dict[tuple[str, int], int]:
+    def read(self) -> dict[TopicPartition, int]:
         """The offsets; empty where there is no file. :class:`CheckpointDamagedError`."""
         offsets = {}
         for line in read_lines(self._files, self._path):

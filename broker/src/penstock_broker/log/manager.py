@@ -45,6 +45,7 @@ from penstock_broker.log.files import (
 )
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.group_flush import GroupFlush
+from penstock_broker.log.keys import TopicPartition
 from penstock_broker.log.log import Log
 from penstock_broker.log.open_files import OpenFiles
 from penstock_broker.log.producer_state import PRODUCERS_MAX
@@ -60,7 +61,6 @@ FORMAT_VERSION = 1
 FLUSH_THREADS = 16
 """Syncs under way at a time when the broker stops."""
 CLOSE_THREADS = 8
-TopicPartition = tuple[str, int]
 
 
 class DataDirectoryError(Exception):

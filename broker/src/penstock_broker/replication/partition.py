@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.isolation import ABORTED_FEW, end_of_slice
+from penstock_broker.log.keys import TopicPartition
 from penstock_broker.log.log import Log
 from penstock_broker.log.lookup import Lookup
 from penstock_broker.log.markers import Marker, build_marker
@@ -103,7 +104,7 @@ class Partition:
         return self.log.log_end_offset
 
     @property
-    def topic_partition(self) -> tuple[str, int]:
+    def topic_partition(self) -> TopicPartition:
         """Its name: the key under which others file what concerns it."""
         return self.topic, self.index
 

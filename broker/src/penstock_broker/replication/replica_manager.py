@@ -18,6 +18,7 @@ from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.cluster.topic import Topic
 from penstock_broker.config import BrokerConfig, LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.keys import TopicPartition
 from penstock_broker.log.log import Log
 from penstock_broker.log.manager import LogManager
 from penstock_broker.replication.partition import Partition
@@ -45,8 +46,8 @@ class ReplicaManager:
         logs.on_start_moved = self._start_moved
         self._config = config
         self._metadata = metadata
-        self._partitions: dict[tuple[str, int], Partition] = {}
-        self._offline: dict[tuple[str, int], str] = {}
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._offline: dict[TopicPartition, str] = {}
         self._creating: set[str] = set()  # topics, step by step
         self._created = 0  # logs of theirs
 
@@ -59,7 +60,7 @@ class ReplicaManager:
         """
         found = self.logs.found()
         self._finish_deletions(found)
-        lost: list[tuple[str, int]] = []
+        lost: list[TopicPartition] = []
         total = sum(len(topic.partitions) for topic in self._metadata.topics.values())
         for topic in self._metadata.topics.values():
             config = self._log_config(topic.configs)
@@ -92,7 +93,7 @@ class ReplicaManager:
         topic: Topic,
         index: int,
         config: LogConfig,
-        found: dict[tuple[str, int], uuid.UUID | None],
+        found: dict[TopicPartition, uuid.UUID | None],
     ) -> Log | None:
         """Open a log, or begin it anew where it is not there; None where it cannot be read."""
         is_there = (topic.name, index) in found
@@ -119,7 +120,7 @@ class ReplicaManager:
         except OSError as problem:
             _log.error("the recovery report cannot be written: %s", problem)
 
-    def _finish_deletions(self, found: dict[tuple[str, int], uuid.UUID | None]) -> None:
+    def _finish_deletions(self, found: dict[TopicPartition, uuid.UUID | None]) -> None:
         deleting = self._metadata.deleting()
         # Metadata that an older version could not save may name a topic that lives on.
         dead = {topic_id for topic_id in deleting if self._metadata.topic_by_id(topic_id) is None}
@@ -131,7 +132,7 @@ class ReplicaManager:
         if deleting:
             self._metadata.forget_deleted(deleting)
 
-    def _clear_strays(self, strays: Mapping[tuple[str, int], uuid.UUID | None]) -> None:
+    def _clear_strays(self, strays: Mapping[TopicPartition, uuid.UUID | None]) -> None:
         for (name, index), topic_id in strays.items():
             try:
                 if self.logs.load(name, index, self._config.log).log_end_offset == 0:
@@ -141,11 +142,11 @@ class ReplicaManager:
             except OSError as error:
                 self._report_offline(name, index, error)  # left as it is
 
-    def _failed(self, key: tuple[str, int]) -> None:
+    def _failed(self, key: TopicPartition) -> None:
         for listener in self.failure_listeners:
             listener(*key)
 
-    def _start_moved(self, key: tuple[str, int]) -> None:
+    def _start_moved(self, key: TopicPartition) -> None:
         """Not a byte more to read, but something to tell consumers of."""
         partition = self._partitions.get(key)
         if partition is not None:
@@ -178,7 +179,7 @@ class ReplicaManager:
         known = self._metadata.topic(topic)
         return 0 if known is None else len(known.partitions)
 
-    def offline(self) -> dict[tuple[str, int], str]:
+    def offline(self) -> dict[TopicPartition, str]:
         """The partitions that cannot be used, with the reason of each."""
         failed = {
             key: partition.log.failure
@@ -318,7 +319,7 @@ class ReplicaManager:
             self._creating.discard(name)
         return topic
 
-    def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Move the starts of several partitions' logs; the new starts. KafkaError as
         :meth:`Partition.delete_records`, of the first that fails."""
         targets = {}

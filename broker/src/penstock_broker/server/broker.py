@@ -120,7 +120,7 @@ class Broker:
             self.listeners.prepare(host, port, dispatcher, self.scram)
             # In a thread: recovery may take minutes, and probes ask meanwhile how far it is.
             await self._loop.run_in_executor(None, self.replicas.start, self.observation.loaded)
-            self.groups.load(self.offsets.replay())
+            self.groups.load(self.offsets.load())
             self.transactions.load()
         except (ConfigError, TlsError, MetadataError, OSError, KafkaError) as error:
             self.logs.abandon()
@@ -211,7 +211,6 @@ class Broker:
         """Of groups and of transactions."""
         config, clock = self.config, self._clock
         self.offsets = OffsetsTopic(
-            config=config,
             clock=clock,
             metadata=self.metadata,
             replicas=self.replicas,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
+from penstock_broker.log.keys import TopicPartition
+
 NAMED_MAX = 100
 """Offline partitions that are named; a disk that is gone takes all of them."""
 
@@ -30,7 +32,7 @@ class Health:
         self.loaded = 0
         """Logs that have been loaded, of :attr:`to_load`."""
         self.to_load = 0
-        self.offline: Callable[[], Mapping[tuple[str, int], str]] = dict
+        self.offline: Callable[[], Mapping[TopicPartition, str]] = dict
 
     def reasons(self) -> list[str]:
         """Why it is not ready; empty when it is."""

@@ -46,7 +46,6 @@ EVENTS: dict[tuple[str, str], Names] = {
     **_rows(
         "groups.offsets",
         ("%s-%d at %d: %s", "group_record_unreadable", f"{_PLACE} offset reason"),
-        ("%s-%d cannot be read on: %s", "groups_unreadable", f"{_PLACE} reason"),
     ),
     **_rows(
         "log.cleaner",
@@ -112,6 +111,16 @@ EVENTS: dict[tuple[str, str], Names] = {
     **_rows(
         "log.trash",
         ("a deleted file remains until the next start: %s", "file_remains", "reason"),
+    ),
+    **_rows(
+        "replication.internal_topic",
+        ("%s-%d cannot be read on: %s", "internal_topic_unreadable", f"{_PLACE} reason"),
+        (
+            "%s has cleanup.policy=%s: retention deletes what its coordinator has to keep; set it "
+            "to compact (kafka-configs.sh --alter --add-config cleanup.policy=compact)",
+            "internal_topic_not_compacted",
+            "topic policy",
+        ),
     ),
     **_rows(
         "replication.replica_manager",
@@ -205,10 +214,6 @@ EVENTS: dict[tuple[str, str], Names] = {
             "marker_delayed",
             f"{_PLACE} producer_id reason",
         ),
-    ),
-    **_rows(
-        "transactions.topic",
-        ("%s-%d cannot be read on: %s", "transactions_unreadable", f"{_PLACE} reason"),
     ),
 }
 """(module, format) -> event, names of the arguments"""

@@ -61,7 +61,7 @@ class Transactions:
 
         After the groups have been loaded: markers decide about their offsets.
         """
-        self.coordinator.load(self.topic.replay())
+        self.coordinator.load(self.topic.load())
         self.coordinator.resume()
 
     def start(self, jobs: BackgroundJobs) -> None:

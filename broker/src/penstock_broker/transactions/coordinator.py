@@ -19,15 +19,12 @@ from dataclasses import dataclass
 
 from penstock_broker.clock import Clock, Timer, Timers
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.keys import ProducerAndEpoch, TopicPartition
 from penstock_broker.metrics import Metrics
 from penstock_broker.transactions.markers import Markers, Written
 from penstock_broker.transactions.states import BY_TITLE, TransactionState
 from penstock_broker.transactions.topic import Stored, TransactionStore
-from penstock_broker.transactions.transaction import (
-    ProducerAndEpoch,
-    TopicPartition,
-    Transaction,
-)
+from penstock_broker.transactions.transaction import Transaction
 
 _logger = logging.getLogger(__name__)
 

@@ -1,22 +1,20 @@
 """The internal topic ``__transaction_state``: what has become of each transactional id.
 
 The newest record of an id counts; older ones go when the topic is compacted. Records as in
-:mod:`.transaction_records`, in the partition that Kafka would choose, so a log written here can be
-read by Kafka's tools and the other way round. The leader epoch of a partition is the epoch of its
-coordinator: it is in every marker.
+:mod:`.transaction_records`. The leader epoch of a partition is the epoch of its coordinator: it is
+in every marker.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from penstock_broker.clock import Clock
-from penstock_broker.cluster.java_hash import partition_for
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.cluster.topic import TRANSACTIONS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.replication.internal_topic import InternalTopic, batches
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.transactions.transaction import Transaction
@@ -27,12 +25,7 @@ from penstock_broker.transactions.transaction_records import (
     encode_value,
 )
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
-from penstock_broker.wire.errors import DecodeError
-from penstock_broker.wire.records import Record, iter_batches
-
-_logger = logging.getLogger(__name__)
-
-READ_BYTES = 4 << 20
+from penstock_broker.wire.records import Record
 
 
 class Stored(NamedTuple):
@@ -69,7 +62,7 @@ class TransactionStore(Protocol):
         ...
 
 
-class TransactionsTopic:
+class TransactionsTopic(InternalTopic):
     """The store of the transaction coordinator."""
 
     def __init__(
@@ -80,50 +73,19 @@ class TransactionsTopic:
         replicas: ReplicaManager,
         create: Callable[[], object],
     ) -> None:
+        super().__init__(TRANSACTIONS_TOPIC, metadata=metadata, replicas=replicas, create=create)
         self._clock = clock
-        self._metadata = metadata
-        self._replicas = replicas
-        self._create = create
-        self._count: int | None = None
-        self._unread: set[int] = set()
-
-    @property
-    def is_whole(self) -> bool:
-        return not self._unread
-
-    def ensure_topic(self) -> None:
-        if self.partition_count() == 0:
-            self._create()
-            self._count = None
-
-    def partition_count(self) -> int:
-        """Partitions of the topic; 0 while there is none."""
-        if not self._count:
-            topic = self._metadata.topic(TRANSACTIONS_TOPIC)
-            self._count = len(topic.partitions) if topic is not None else 0
-        return self._count
-
-    def partition_of(self, transactional_id: str) -> int:
-        """The partition that an id's records are in."""
-        return partition_for(transactional_id, self.partition_count())
 
     def check(self, transactional_id: str) -> None:
         if self.partition_count():
-            self._partition(transactional_id)
-
-    def _partition(self, transactional_id: str) -> Partition:
-        index = self.partition_of(transactional_id)
-        partition = self._replicas.find(TRANSACTIONS_TOPIC, index)
-        if partition is None or not partition.is_online or index in self._unread:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return partition
+            self.partition(transactional_id)
 
     def coordinator_epoch(self, transactional_id: str) -> int:
-        return self._partition(transactional_id).leader_epoch
+        return self.partition(transactional_id).leader_epoch
 
     def write(self, transactional_id: str, transaction: Transaction | None) -> None:
         self.ensure_topic()
-        partition = self._partition(transactional_id)
+        partition = self.partition(transactional_id)
         value = None if transaction is None else encode_value(transaction)
         record = NewRecord(encode_key(transactional_id), value, self._clock.now_ms())
         try:
@@ -133,27 +95,18 @@ class TransactionsTopic:
         except KafkaError as error:
             raise KafkaError(_write_error(error.code), str(error)) from error
 
-    def replay(self) -> Iterator[Stored]:
+    def load(self) -> Iterator[Stored]:
         """Everything that is in the topic, partition by partition, in order."""
-        for index in range(self.partition_count()):
-            try:
-                yield from self._replay(self._replicas.partition(TRANSACTIONS_TOPIC, index))
-            except (KafkaError, DecodeError) as error:
-                self._unread.add(index)
-                _logger.error("%s-%d cannot be read on: %s", TRANSACTIONS_TOPIC, index, error)
+        return self.replay(_read)
 
-    def _replay(self, partition: Partition) -> Iterator[Stored]:
-        offset = partition.log_start_offset
-        while offset < partition.high_watermark:
-            found = partition.fetch(offset, READ_BYTES)
-            if not found.size:
-                return
-            for batch in iter_batches(memoryview(found.read())):
-                for record in () if batch.is_control else batch.records():
-                    stored = _decode(record) if record.offset >= offset else None
-                    if stored is not None:
-                        yield stored
-                offset = batch.next_offset
+
+def _read(partition: Partition) -> Iterator[Stored]:
+    for batch in batches(partition):
+        for record in () if batch.is_control else batch.records():
+            if record.offset >= partition.log_start_offset:
+                stored = _decode(record)
+                if stored is not None:
+                    yield stored
 
 
 def _decode(record: Record) -> Stored | None:

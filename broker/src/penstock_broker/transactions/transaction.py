@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.keys import ProducerAndEpoch, TopicPartition
 from penstock_broker.transactions.states import MAY_FOLLOW, TransactionState
 
 NO_EPOCH = -1
@@ -26,9 +27,6 @@ NO_PRODUCER_ID = -1
 EPOCH_MAX = 2**15 - 1
 LAST_EPOCH = EPOCH_MAX - 1
 """The largest epoch that a producer gets: one more is kept, to fence it."""
-
-TopicPartition = tuple[str, int]
-ProducerAndEpoch = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
