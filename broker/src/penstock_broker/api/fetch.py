@@ -33,7 +33,7 @@ from functools import partial
 
 from penstock_broker.api.bounds import FETCH_PARTITIONS_MAX, require_at_most
 from penstock_broker.api.context import DEFERRED, Exchange, Reply, Services, Steps
-from penstock_broker.api.fetch_reading import IncrementalReading, Reading, Wanted
+from penstock_broker.api.fetch_reading import IDS_SINCE, IncrementalReading, Reading, Wanted
 from penstock_broker.api.fetch_sessions import FetchSession, SessionPartition, TopicKey
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -50,7 +50,6 @@ from penstock_broker.wire.messages.fetch import (
 )
 
 SESSIONS_SINCE = 7
-IDS_SINCE = 13
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1  # "no session", or the end of one
 WAIT_MS_MAX = 24 * 3_600_000

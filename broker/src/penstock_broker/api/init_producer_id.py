@@ -30,12 +30,13 @@ from penstock_broker.api.context import Exchange, Reply, Services
 from penstock_broker.api.fencing import code_for
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID
+from penstock_broker.transactions.transaction import NO_EPOCH
 from penstock_broker.wire.messages.init_producer_id import (
     API_KEY,
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from penstock_broker.wire.records import NO_PRODUCER_ID
 
 FENCED_SINCE = 4
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Generator
 
 from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
+from penstock_broker.api.fetch_reading import READ_COMMITTED
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.messages.list_offsets import (
@@ -40,7 +41,6 @@ from penstock_broker.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-READ_COMMITTED = 1
 _OLDEST = {7: MAX_TIMESTAMP, 8: EARLIEST_LOCAL_TIMESTAMP, 9: LATEST_TIERED_TIMESTAMP}
 """The lowest special time by version; below 7 it is EARLIEST_TIMESTAMP."""
 

@@ -39,6 +39,7 @@ from penstock_broker.cluster.topic import INTERNAL_TOPICS, Topic, check_topic_na
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.messages.metadata import (
     API_KEY,
+    FLEXIBLE_FROM,
     OPERATIONS_NOT_ASKED,
     MetadataRequest,
     MetadataRequestTopic,
@@ -50,7 +51,6 @@ from penstock_broker.wire.messages.metadata import (
 from penstock_broker.wire.primitives import write_uvarint
 from penstock_broker.wire.schema import encode
 
-FLEXIBLE_FROM = 9
 IDS_SINCE = 12
 
 

@@ -29,6 +29,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from penstock_broker.log.files import File
+from penstock_broker.log.markers import ABORT, COMMIT
 from penstock_broker.log.scan import BadBatchError
 from penstock_broker.wire.batch_builder import write_varint
 from penstock_broker.wire.compression import Codec, compress, decompress
@@ -53,8 +54,6 @@ _CHUNK_BYTES = 4 << 20
 _KEY_BYTES_MAX = 40
 _ENTRY_BYTES = 150
 """About what an entry of a dict takes beside the bytes of its key."""
-_ABORT = 0
-_COMMIT = 1
 
 
 # -- records -------------------------------------------------------------------------------------
@@ -251,9 +250,9 @@ class TransactionTracker:
         """Note a marker; whether no record of its transaction was there."""
         self._begin(batch.last_offset)
         kind = marker_type(batch)
-        if kind == _ABORT:
+        if kind == ABORT:
             return not self._aborted.pop(batch.producer_id, False)
-        if kind == _COMMIT:
+        if kind == COMMIT:
             before = len(self._committed)
             self._committed.discard(batch.producer_id)
             return before == len(self._committed)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-Buffer = bytes | bytearray | memoryview
+from penstock_broker.wire.primitives import Buffer
 
 OWNER_ONLY = 0o600
 """Records and SCRAM verifiers are for nobody else on the machine."""

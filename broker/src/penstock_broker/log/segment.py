@@ -23,11 +23,12 @@ from pathlib import Path
 from struct import Struct
 
 from penstock_broker.log.aborted_transactions import AbortedTransactions
-from penstock_broker.log.files import Buffer, File, Files, waiting
+from penstock_broker.log.files import File, Files, waiting
 from penstock_broker.log.index_file import IndexDamagedError
 from penstock_broker.log.offset_index import OffsetIndex
 from penstock_broker.log.scan import BadBatchError, Checked, ScannedBatch, check, scan
 from penstock_broker.log.time_index import TimeIndex
+from penstock_broker.wire.primitives import Buffer
 from penstock_broker.wire.records import HEADER_BYTES, LENGTH_END, NO_TIMESTAMP, BatchHeader
 
 _log = logging.getLogger(__name__)

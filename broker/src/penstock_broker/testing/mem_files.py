@@ -24,7 +24,8 @@ from random import Random
 from typing import NamedTuple
 
 from penstock_broker.clock import Clock
-from penstock_broker.log.files import Buffer, ColdReadError, LockTakenError, must_not_wait
+from penstock_broker.log.files import ColdReadError, LockTakenError, must_not_wait
+from penstock_broker.wire.primitives import Buffer
 
 
 class _Write(NamedTuple):

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.keys import ProducerAndEpoch, TopicPartition
 from penstock_broker.transactions.states import MAY_FOLLOW, TransactionState
+from penstock_broker.wire.records import NO_PRODUCER_ID
 
 NO_EPOCH = -1
-NO_PRODUCER_ID = -1
 EPOCH_MAX = 2**15 - 1
 LAST_EPOCH = EPOCH_MAX - 1
 """The largest epoch that a producer gets: one more is kept, to fence it."""
