@@ -36,7 +36,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     f"{DOMAIN}/{module}.py": tuple(f"{DOMAIN_TESTS}/test_{name}.py" for name in tests)
     for module, tests in {
         "ranges": ("ranges",),
-        "reconcile": ("reconcile",),
+        "reconcile": ("reconcile", "table_views"),
         "books": ("books_object", "acceptance", "reconcile"),
         "retention": ("retention_plan", "acceptance"),
         "incidents": ("incidents",),

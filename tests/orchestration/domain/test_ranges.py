@@ -107,6 +107,33 @@ def test_ranges_are_told_in_words():
     assert str(OffsetRange(0, 7, 7)) == "partition 0 no offsets (at 7)"
 
 
+@pytest.mark.parametrize(
+    "count,most,end",
+    [
+        (1, 1, "offset 0"),
+        (2, 1, "offset 0 and 1 more ranges"),
+        (3, 1, "offset 0 and 2 more ranges"),
+    ],
+)
+def test_ranges_that_are_left_out_are_counted(count, most, end):
+    assert tell([OffsetRange(0, 2 * n, 2 * n + 1) for n in range(count)], most).endswith(end)
+
+
+def test_five_ranges_are_shown():
+    said = tell([OffsetRange(0, 2 * n, 2 * n + 1) for n in range(6)])
+    assert said.count("partition") == 5
+    assert said.endswith("offset 8 and 1 more ranges")
+
+
+@pytest.mark.parametrize("offsets", [[3, 3, 4], [4, 3, 5], [5, 4, 3], [3, 5, 4, 4], [2, 3, 4, 5]])
+def test_as_many_offsets_as_expected_are_no_proof(offsets):
+    """Lost and doubled, or another place: the count alone is right."""
+    found = missing_and_duplicates(OffsetRange(0, 3, 6), np.array(offsets, dtype=np.int64))
+    assert offsets_in(found.missing) == {(0, o) for o in {3, 4, 5} - set(offsets)}
+    assert offsets_in(found.outside) == {(0, o) for o in set(offsets) - {3, 4, 5}}
+    assert offsets_in(found.duplicate) == {(0, o) for o in offsets if offsets.count(o) > 1}
+
+
 def test_a_range_holds_its_start_and_not_its_end() -> None:
     held = OffsetRange(0, 3, 6)
     assert [offset for offset in range(9) if offset in held] == [3, 4, 5]

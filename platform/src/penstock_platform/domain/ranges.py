@@ -134,14 +134,10 @@ def missing_and_duplicates(expected: OffsetRange, offsets: Offsets) -> Compariso
     are there. What lies outside the range is named apart and is neither missing nor duplicate.
     """
     values = np.asarray(offsets, dtype=np.int64)
-    if values.size > 1 and not np.all(values[1:] > values[:-1]):
+    if np.any(values[1:] < values[:-1]):
         values = np.sort(values)
-    if (
-        values.size == len(expected)
-        and values.size
-        and values[0] == expected.start
-        and values[-1] == expected.end - 1
-        and np.all(np.diff(values) == 1)
+    if values.size == len(expected) and np.array_equal(
+        values, np.arange(expected.start, expected.end)
     ):
         return Comparison((), (), ())
     low, high = np.searchsorted(values, (expected.start, expected.end))
