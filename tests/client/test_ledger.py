@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from types import MethodType
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock_client import ledger as ledger_module
 from penstock_client.audit import TopicAccount, record_digest
-from penstock_client.ledger import ABANDONED, Ledger, latency_of
+from penstock_client.ledger import ABANDONED, Lane, Ledger, latency_of
 from penstock_client.ranges import gaps, merge, ranges_of, total
 
 numbers = st.sets(st.integers(0, 300), max_size=120)
@@ -253,3 +254,181 @@ def test_lanes_add_up() -> None:
         for _ in range(count):
             ledger.lane(topic).take_sequence()
     assert ledger.in_flight == 5
+
+
+def acknowledge(lane: Lane, *offsets: int, partition: int = 0) -> None:
+    for offset in offsets:
+        lane.delivered(lane.take_sequence(), None, Delivered((partition, offset), (None, b"v")))
+
+
+def test_bytes_are_those_of_keys_and_values() -> None:
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    contents = [(b"key", b"value"), (None, b"v"), (b"k", None), (None, None)]
+    for offset, content in enumerate(contents):
+        lane.delivered(lane.take_sequence(), None, Delivered((offset % 2, offset), content))
+    (account,) = ledger.take()
+    assert (account.records, account.bytes) == (4, 10)
+    acknowledge(lane, 9)
+    assert [a.bytes for a in ledger.take()] == [1], "of this account alone"
+
+
+def test_a_message_without_place_and_latency_counts_from_zero() -> None:
+    class Bare(Delivered):
+        def partition(self) -> None:  # type: ignore[override]
+            return None
+
+        def offset(self) -> None:  # type: ignore[override]
+            return None
+
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    lane.delivered(lane.take_sequence(), None, Bare((9, 9), (None, b"v"), took=None))
+    (account,) = ledger.take()
+    assert [(c.partition, c.start, c.end) for c in account.claims] == [(0, 0, 1)]
+    assert account.latency_ms is not None
+    assert account.latency_ms.max == 0.0
+
+
+def test_offset_minus_one_is_no_place() -> None:
+    ledger = Ledger()
+    acknowledge(ledger.lane("t"), -1)
+    (account,) = ledger.take()
+    assert (account.claims, account.records) == ((), 1)
+
+
+def test_a_claim_that_is_full_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "CLAIM_RECORDS", 2)
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    for offset in range(5):
+        acknowledge(lane, offset)
+        ledger.drain()
+    (account,) = ledger.take()
+    assert [(c.start, c.end) for c in account.claims] == [(0, 2), (2, 4), (4, 5)]
+
+
+def test_the_reporter_is_asked_to_drain_when_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "DRAIN_ACKS", 3)
+    asked: list[int] = []
+    ledger = Ledger(lambda: asked.append(1))
+    lane = ledger.lane("t")
+    acknowledge(lane, 0, 1, 2)
+    assert asked == []
+    acknowledge(lane, 3)
+    assert asked == [1]
+    ledger.drain()
+    acknowledge(lane, 4)
+    assert asked == [1]
+
+
+def test_acknowledged_sequences_are_folded_when_there_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger_module, "SEQUENCES_UNFOLDED", 3)
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    acknowledge(lane, 0, 1, 2)
+    ledger.drain()
+    assert lane.sequences == [0, 1, 2]
+    acknowledge(lane, 3)
+    ledger.drain()
+    assert lane.sequences == []
+    acknowledge(lane, 4)
+    (account,) = ledger.take()
+    assert account.sequences == ((0, 5),)
+
+
+def test_samples_are_halved_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then every second record is sampled, then every fourth."""
+    monkeypatch.setattr(ledger_module, "SAMPLES_MAX", 4)
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    for offset in range(8):
+        message = Delivered((0, offset), (None, None), moment=offset)
+        lane.delivered(lane.take_sequence(), None, message)
+    ledger.drain()
+    assert (len(lane.samples), lane.sample_mask) == (8, 0), "twice as many as wanted may wait"
+    acknowledge(lane, 8)
+    ledger.drain()
+    assert [moment for moment, _ in lane.samples] == [1, 3, 5, 7]
+    assert lane.sample_mask == 1
+    acknowledge(lane, *range(9, 19))
+    assert len(lane.samples) == 4 + 5
+    ledger.drain()
+    assert (len(lane.samples), lane.sample_mask) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    "records,mask", [(0, 0), (1, 0), (3, 0), (4, 1), (7, 1), (8, 3), (16, 7), (17, 7)]
+)
+def test_as_many_records_again_give_about_the_samples_that_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, records: int, mask: int
+) -> None:
+    monkeypatch.setattr(ledger_module, "SAMPLES_MAX", 4)
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    lane.sample_mask = 1
+    acknowledge(lane, *range(records))
+    lane.take_sequence()
+    ledger.take()
+    assert lane.sample_mask == mask
+
+
+def test_latency_is_ranked_whatever_the_order_and_rounded_to_microseconds() -> None:
+    latency = latency_of([0.003, 0.0010006, 0.0020004])
+    assert latency is not None
+    assert (latency.p50, latency.p95, latency.max) == (2.0, 3.0, 3.0)
+    one = latency_of([0.0012345678])
+    assert one is not None
+    assert (one.p50, one.p95, one.p99, one.max) == (1.235, 1.235, 1.235, 1.235)
+
+
+def test_failures_are_ranges_in_order_of_sequence_whatever_the_order_they_came_in() -> None:
+    class Fatal:
+        def name(self) -> str:
+            return "_FATAL"
+
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    nothing = Delivered((0, 0), (None, None))
+    for _ in range(6):
+        lane.take_sequence()
+    for sequence in (3, 2, 5):
+        lane.delivered(sequence, TimedOut(), nothing)
+    for sequence in (4, 1, 0):
+        lane.delivered(sequence, Fatal(), nothing)
+    (account,) = ledger.take()
+    assert [(f.first, f.end, f.error) for f in account.failed] == [
+        (0, 2, "_FATAL"),
+        (2, 4, "_MSG_TIMED_OUT"),
+        (4, 5, "_FATAL"),
+        (5, 6, "_MSG_TIMED_OUT"),
+    ]
+
+
+def test_the_last_refused_record_ends_the_sequences_and_no_earlier_one() -> None:
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    for _ in range(4):
+        lane.take_sequence()
+    lane.returned += [3, 0]
+    (account,) = ledger.take(final=True)
+    assert [(f.first, f.end, f.error) for f in account.failed] == [(0, 3, ABANDONED)]
+    assert account.in_flight == 0
+
+
+def test_in_flight_is_never_negative() -> None:
+    """A record that was refused, and acknowledged all the same."""
+    ledger = Ledger()
+    lane = ledger.lane("t")
+    lane.returned.append(lane.take_sequence())
+    lane.delivered(0, None, Delivered((0, 0), (None, None)))
+    assert lane.in_flight == 0
+    (account,) = ledger.take()
+    assert account.in_flight == 0
+
+
+def test_without_a_sequence_to_use_again_the_next_one_is_taken() -> None:
+    lane = Ledger().lane("t")
+    assert [lane.retake_sequence(), lane.retake_sequence()] == [0, 1]

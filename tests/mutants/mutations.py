@@ -125,6 +125,10 @@ def _is_fixed(node: ast.AST) -> bool:
     return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("__all__", "__slots__")
 
 
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
 def _replacements(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.expr):
         yield from _expressions(node)
@@ -188,7 +192,7 @@ def _statements(node: ast.stmt) -> Iterator[ast.AST]:
                 yield turned
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             yield ast.Pass()
-        case ast.Return(value=value) if value is not None:
+        case ast.Return(value=value) if value and not _is_none(value):
             yield ast.Return(None)
         case ast.Expr() | ast.Raise() | ast.Delete() | ast.Assert():
             yield ast.Pass()

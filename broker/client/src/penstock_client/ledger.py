@@ -20,6 +20,7 @@ No I/O and no clock here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from operator import length_hint
 from typing import Protocol
@@ -231,7 +232,7 @@ class Lane:
             rest = gaps(settled, self._last_used())
             failures += [FailedRecords(first, end, ABANDONED) for first, end in rest]
             settled = merge(settled, rest)
-        in_flight = 0 if final else max(0, self.issued - len(self.returned) - total(settled))
+        in_flight = max(0, self.issued - len(self.returned) - total(settled))
         self._settled = settled
         if not acknowledged and not failures and not in_flight:
             return None
@@ -260,7 +261,7 @@ class Lane:
 
     def _thin_out(self, records: int) -> None:
         """Sample so that as many records as in the account before give about SAMPLES_MAX."""
-        self.sample_mask = (1 << max(0, (records // SAMPLES_MAX).bit_length())) - 1
+        self.sample_mask = (1 << (records // SAMPLES_MAX).bit_length()) - 1
 
 
 class Ledger:
@@ -298,8 +299,7 @@ def latency_of(samples: list[float]) -> Latency | None:
     ordered = sorted(samples)
 
     def rank(share: float) -> float:
-        position = min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))
-        return round(ordered[position] * 1000, 3)
+        return round(ordered[math.ceil(share * len(ordered)) - 1] * 1000, 3)
 
     return Latency(rank(0.50), rank(0.95), rank(0.99), round(ordered[-1] * 1000, 3))
 

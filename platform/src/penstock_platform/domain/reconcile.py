@@ -179,7 +179,7 @@ def stored_equals_landed(
         missing += found.missing
         duplicate += found.duplicate
         outside += found.outside
-    for partition in sorted(set(landed) - {r.partition for r in window.ranges}):
+    for partition in set(landed) - {r.partition for r in window.ranges}:
         outside += ranges_of(partition, landed[partition])
     lost = subtract(missing, legal)
     content = table.findings(lost)
@@ -234,7 +234,7 @@ def parsed_plus_quarantined_equals_landed(
     twice: list[OffsetRange] = []
     both: list[OffsetRange] = []
     expected = 0
-    for p in sorted({*landed, *parsed, *quarantined}):
+    for p in {*landed, *parsed, *quarantined}:
         wanted = _distinct(landed.get(p, NO_OFFSETS))
         expected += int(wanted.size)
         good, bad = (np.sort(tier.get(p, NO_OFFSETS)) for tier in (parsed, quarantined))
