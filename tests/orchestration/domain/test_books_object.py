@@ -18,6 +18,7 @@ from penstock_platform.domain.books import (
     EquationResult,
     Finding,
     WindowState,
+    accepted_equations,
     applying,
     overall_state,
     state_of_findings,
@@ -210,3 +211,127 @@ def test_proven_at_is_when_the_rows_in_the_lake_were_judged():
         earlier=first,
     )
     assert later.proven_at == first.made_at
+
+
+LOST = Finding("missing", (OffsetRange(0, 1, 3),))
+TWICE = Finding("duplicate", (OffsetRange(0, 5, 6),))
+INFORMS = Finding("unacknowledged", (OffsetRange(0, 7, 9),), "77")
+
+
+def word(*findings, by="ann"):
+    return Acceptance("w", by, "known", "2026-11-20T00:05:00Z", findings)
+
+
+def test_an_acceptance_is_read_back_whole_and_written_in_one_way():
+    made = word(LOST, Finding("lost_event", (), "12", "why", 3))
+    assert Acceptance.from_bytes(made.to_bytes()) == made
+    raw = json.loads(made.to_bytes())
+    assert made.to_bytes() == json.dumps(raw, sort_keys=True, separators=(",", ":")).encode()
+    for change in ({"surprise": 1}, {"findings": 3}, {"findings": [{"kind": "missing"}]}):
+        with pytest.raises(BookFormatError, match="not an acceptance"):
+            Acceptance.from_bytes(json.dumps({**raw, **change}).encode())
+    for broken in (b"{", b"{}"):
+        with pytest.raises(BookFormatError, match="not an acceptance"):
+            Acceptance.from_bytes(broken)
+
+
+def test_a_book_is_written_in_one_way_and_names_its_window():
+    made = book(result(LANDED, S.MISSING, LOST, rows=8), result(PRODUCED))
+    raw = json.loads(made.to_bytes())
+    assert made.to_bytes() == json.dumps(raw, sort_keys=True, separators=(",", ":")).encode()
+    assert made.ref == WINDOW.ref
+    assert made.window_id == WINDOW.window_id
+    with pytest.raises(BookFormatError, match="book version 1: this code reads 2"):
+        Book.from_bytes(json.dumps({**raw, "v": 1}).encode())
+
+
+def test_what_a_later_book_does_not_say_is_what_the_one_before_said():
+    first = book(
+        result(LANDED),
+        applies=ALL,
+        tiers={"seen": 3},
+        proofs={"bronze": {"rows": 1}},
+        snapshots={"bronze": 1},
+        evidence={"events": 1},
+    )
+    again = book(result(PRODUCED), earlier=first)
+    assert again.applies == ALL
+    assert again.tiers == {"seen": 3, "stored": 10, "landed": 10, "produced": 10}
+    assert (again.proofs, again.snapshots, again.evidence) == (
+        {"bronze": {"rows": 1}},
+        {"bronze": 1},
+        {"events": 1},
+    )
+    more = book(
+        earlier=again,
+        tiers={"landed": 9},
+        proofs={"silver": {"rows": 2}},
+        snapshots={"silver": 2},
+        evidence={"events": 5},
+    )
+    assert more.tiers == {"seen": 3, "stored": 10, "landed": 9, "produced": 10}
+    assert more.proofs == {"bronze": {"rows": 1}, "silver": {"rows": 2}}
+    assert more.snapshots == {"bronze": 1, "silver": 2}
+    assert more.evidence == {"events": 5}
+
+
+def test_a_window_whose_rows_were_never_judged_was_not_proven():
+    assert book(result(PRODUCED)).proven_at == ""
+
+
+def test_an_equation_without_a_result_is_neither_judged_nor_accepted():
+    made = book(result(LANDED))
+    assert made.judged(PARSED) is None
+    assert not made.accepts(LANDED)
+
+
+def test_who_accepted_what_is_in_the_book():
+    made = book(
+        result(LANDED, S.MISSING, LOST),
+        result(PRODUCED, S.DUPLICATE, TWICE),
+        acceptances=[word(LOST), word(TWICE, by="bob")],
+    )
+    assert made.state is S.ACCEPTED
+    assert made.accepted == {
+        "by": "bob",
+        "reason": "known",
+        "accepted_at": "2026-11-20T00:05:00Z",
+        "equations": "stored_equals_landed,produced_equals_stored",
+    }
+    assert (made.accepts(LANDED), made.accepts(PRODUCED), made.accepts(PARSED)) == (
+        True,
+        True,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    "findings,words,accepted",
+    [
+        ([LOST], [[LOST]], True),
+        ([LOST], [[TWICE]], False),
+        ([LOST, TWICE], [[LOST]], False),
+        ([LOST, TWICE], [[LOST, TWICE]], True),
+        ([LOST, TWICE], [[LOST], [TWICE]], True),
+        ([LOST], [[TWICE], [LOST]], True),
+        ([LOST, INFORMS], [[LOST]], True),
+        ([INFORMS], [[INFORMS]], False),
+    ],
+)
+def test_an_equation_is_accepted_when_every_finding_that_matters_is(findings, words, accepted):
+    results = [result(LANDED, S.MIXED, *findings), result(PRODUCED)]
+    found = accepted_equations(results, [word(*them) for them in words])
+    assert found == ({LANDED} if accepted else set())
+
+
+def test_a_stale_result_of_an_equation_that_does_not_apply_leaves_nothing_pending():
+    """The topic had a contract once."""
+    results = [result(LANDED, landing="b"), result(PRODUCED, landing="b"), result(PARSED)]
+    assert book(*results, landing="b").state is S.BALANCED
+    assert book(*results, applies=ALL, landing="b").state is S.PENDING
+
+
+def test_of_two_results_about_older_landings_the_later_counts():
+    first = book(result(LANDED, landing="a"), landing="c")
+    assert first.state is S.PENDING
+    assert book(result(LANDED, S.MISSING, LOST, landing="b"), earlier=first).state is S.MISSING

@@ -252,7 +252,7 @@ class Book:
         results = {r.equation: r for r in equations if _supersedes(r, kept, newest)}
         merged = {**kept, **results}
         accepted = accepted_equations(merged.values(), acceptances)
-        by = acceptances[-1] if acceptances and accepted else None
+        by = acceptances[-1] if accepted else None
         looked = Equation.STORED_EQUALS_LANDED in results
         return cls(
             cluster_id=window.cluster_id,
