@@ -37,7 +37,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     for module, tests in {
         "ranges": ("ranges",),
         "reconcile": ("reconcile", "table_views"),
-        "books": ("books_object", "acceptance", "reconcile"),
+        "books": ("books_object", "book_words", "acceptance", "reconcile"),
         "retention": ("retention_plan", "acceptance"),
         "incidents": ("incidents",),
         "incident_states": ("incidents",),

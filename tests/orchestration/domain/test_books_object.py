@@ -233,6 +233,8 @@ def test_an_acceptance_is_read_back_whole_and_written_in_one_way():
     for broken in (b"{", b"{}"):
         with pytest.raises(BookFormatError, match="not an acceptance"):
             Acceptance.from_bytes(broken)
+    with pytest.raises(BookFormatError, match="acceptance version 2: this code reads 1"):
+        Acceptance.from_bytes(json.dumps({**raw, "v": 2}).encode())
 
 
 def test_a_book_is_written_in_one_way_and_names_its_window():
@@ -243,6 +245,10 @@ def test_a_book_is_written_in_one_way_and_names_its_window():
     assert made.window_id == WINDOW.window_id
     with pytest.raises(BookFormatError, match="book version 1: this code reads 2"):
         Book.from_bytes(json.dumps({**raw, "v": 1}).encode())
+    for key in raw:
+        part = {name: value for name, value in raw.items() if name != key}
+        with pytest.raises(BookFormatError, match="not a book"):
+            Book.from_bytes(json.dumps(part).encode())
 
 
 def test_what_a_later_book_does_not_say_is_what_the_one_before_said():

@@ -180,6 +180,10 @@ class Acceptance:
         """Raises BookFormatError for anything but a whole v1."""
         try:
             raw = json.loads(data)
+            if raw["v"] != ACCEPTANCE_VERSION:
+                raise BookFormatError(
+                    f"acceptance version {raw['v']}: this code reads {ACCEPTANCE_VERSION}"
+                )
             return cls(findings=_findings(raw.pop("findings")), **raw)
         except (KeyError, TypeError, ValueError) as error:
             raise BookFormatError(f"not an acceptance: {error!r}") from error
@@ -212,13 +216,13 @@ class Book:
     tiers: dict[str, int]
     equations: tuple[EquationResult, ...]
     code_version: str
-    applies: tuple[Equation, ...] = ALWAYS_APPLY
-    landing: str = ""
-    proven_at: str = ""
-    proofs: dict[str, dict[str, str | int]] = field(default_factory=dict)
-    snapshots: dict[str, int] = field(default_factory=dict)
-    evidence: dict[str, int | str] = field(default_factory=dict)
-    accepted: dict[str, str] | None = None
+    applies: tuple[Equation, ...]
+    landing: str
+    proven_at: str
+    proofs: dict[str, dict[str, str | int]]
+    snapshots: dict[str, int]
+    evidence: dict[str, int | str]
+    accepted: dict[str, str] | None
     v: int = BOOK_VERSION
 
     @classmethod
