@@ -290,6 +290,132 @@ def test_standings_must_be_consecutive():
         plan_sweep(NOW, [standing(windows[0]), standing(windows[2])], KEEP_10M, {})
 
 
+def test_a_window_is_gone_when_the_log_begins_behind_it_and_empty_ones_have_nothing_to_delete():
+    empty = make_window({0: (0, 0), 1: (0, 0)})
+    assert actions(plan_sweep(NOW, [standing(empty)], KEEP_10M, {})) == ["gone"]
+    plan = plan_sweep(NOW, [standing(make_window({0: (0, 0), 1: (0, 5)}))], KEEP_10M, {})
+    assert (actions(plan), plan.delete_before) == (["delete"], {1: 5})
+
+
+def test_the_plan_names_what_it_deletes_and_what_it_holds():
+    windows = chain(4)
+    standings = [standing(w) for w in windows]
+    standings[2] = standing(windows[2], landed=S.MISSING)
+    plan = plan_sweep(NOW, standings, KEEP_10M, {})
+    assert (plan.deleted, plan.held) == ((0, 1), (2,))
+
+
+@pytest.mark.parametrize(
+    "held,more", [((4,), ""), ((4, 6), " and 1 more"), ((4, 6, 7), " and 2 more")]
+)
+def test_windows_that_are_held_are_one_risk_that_names_the_first(held, more):
+    windows = chain(10)
+    standings = [
+        standing(w, **({"landed": S.MISSING if n == 4 else S.CORRUPT} if n in held else {}))
+        for n, w in enumerate(windows)
+    ]
+    plan = plan_sweep(NOW, standings, KEEP_10M, {}, Disk(1000, 1))
+    assert plan.held == held
+    assert plan.risks == (
+        f"window 2026-11-20-00:04{more} outlives its policy: "
+        "closed 25m ago, kept for 10m, but stored = landed is MISSING",
+        f"the log's disk has 1 of 1,000 bytes left; {len(held)} windows are held",
+    )
+    assert plan.decisions[9].reason.startswith("behind window 2026-11-20-00:04: ")
+
+
+def test_a_window_that_is_not_proven_is_held_also_while_nothing_may_be_deleted():
+    standings = [standing(w, landed=S.MISSING) for w in chain(1)]
+    plan = plan_sweep(NOW, standings, KEEP_10M, {}, not_now="a new leader")
+    assert actions(plan) == ["hold"]
+    assert "a new leader" not in plan.decisions[0].reason
+
+
+def test_sizes_that_are_known_or_do_not_matter_are_no_risk():
+    policy = SweepPolicy(RetentionSpec(max_bytes=1))
+    standings = [standing(w) for w in chain(1)]
+    assert plan_sweep(NOW, standings, policy, {}, logs={}).risks == ()
+    assert plan_sweep(NOW, standings, replace(policy, compacted=True), {}).risks == ()
+
+
+@pytest.mark.parametrize(
+    "retention,reason",
+    [
+        (RetentionSpec(), "nothing limits its keeping"),
+        (RetentionSpec(max_bytes=700), "no size limit is reached"),
+        (RetentionSpec(max_bytes=600), "no size limit is reached"),
+        (
+            RetentionSpec(max_bytes=599),
+            "600 bytes from this window on, 599 are kept, and it is pro",
+        ),
+        (RetentionSpec(keep=timedelta(hours=1)), "closed 29m ago, kept for 1h"),
+        (
+            RetentionSpec(keep=timedelta(minutes=29)),
+            "closed 29m ago, kept for 29m, and it is proven",
+        ),
+    ],
+)
+def test_a_decision_says_what_limits_the_keeping(retention, reason):
+    standings = [standing(w) for w in chain(1)]
+    plan = plan_sweep(NOW, standings, SweepPolicy(retention), {}, logs=LOGS)
+    assert plan.decisions[0].reason.startswith(reason)
+
+
+def test_a_window_that_closes_later_is_of_no_age():
+    plan = plan_sweep(EPOCH, [standing(w) for w in chain(1)], KEEP_10M, {})
+    assert plan.decisions[0].reason == "closed 0ms ago, kept for 10m"
+
+
+PARSED_LOST = Finding("missing", (OffsetRange(0, 2, 3),))
+
+
+@pytest.mark.parametrize(
+    "state,findings,accepted,held",
+    [
+        (S.BALANCED, (), False, False),
+        (S.MISSING, (PARSED_LOST,), False, True),
+        (S.MISSING, (PARSED_LOST,), True, False),
+        (S.PENDING, (), True, True),
+    ],
+)
+def test_what_was_parsed_has_to_balance_or_be_accepted_too(state, findings, accepted, held):
+    whole = standing(make_window({0: (0, 10)}))
+    parsed = EquationResult(_PARSED, state, 10, 10, findings)
+    word = Acceptance(whole.window.window_id, "me", "why", "2026-11-20T00:00:00Z", (PARSED_LOST,))
+    judged = replace(whole, parsed=parsed, acceptances=(word,) if accepted else ())
+    plan = plan_sweep(NOW, [judged], KEEP_10M, {})
+    assert actions(plan) == (["hold"] if held else ["delete"])
+    if held:
+        assert plan.decisions[0].reason.endswith(f"parsed + quarantined = landed is {state}")
+
+
+def test_a_window_without_a_book_or_landed_since_its_book_is_held():
+    whole = standing(make_window({0: (0, 10)}))
+    later = replace(result(LANDED, S.BALANCED), landing="again")
+    for judged, reason in (
+        (replace(whole, book=None), "it has no book"),
+        (replace(whole, reproved=later), "it was landed again since its newest book"),
+    ):
+        plan = plan_sweep(NOW, [judged], KEEP_10M, {})
+        assert actions(plan) == ["hold"]
+        assert plan.decisions[0].reason.endswith(f"but {reason}")
+
+
+@pytest.mark.parametrize(
+    "frozen,now,moved", [(0, 0, 0), (1, 0, 1), (0, 1, 1), (-1, 3, 0), (3, -1, 0)]
+)
+def test_an_epoch_that_is_not_known_is_no_new_leader(frozen, now, moved):
+    window = chain(1)[0]
+    window = replace(
+        window, partitions=tuple(replace(p, leader_epoch=frozen) for p in window.partitions)
+    )
+    assert new_leaders(window, {1: now, 0: now}) == ([0, 1] if moved else [])
+
+
+def test_the_bytes_of_a_log_of_one_record_are_its_own():
+    assert bytes_from(make_window({0: (10, 11)}), {0: PartitionLog(10, 11, 70)}) == 70
+
+
 kinds = st.fixed_dictionaries(
     {
         "landed": st.sampled_from([None, S.BALANCED, S.BALANCED, S.BALANCED, S.MISSING]),

@@ -137,7 +137,7 @@ def plan_sweep(
         if all(log_starts.get(p, 0) >= end for p, end in ends[number].items()):
             action, reason = SweepAction.GONE, "already deleted from the log"
         else:
-            size = bytes_from(window, logs) if logs is not None else 0
+            size = bytes_from(window, logs) if logs is not None else None
             action, reason = _decide(now, standing, policy, size)
             if not_now and action is SweepAction.DELETE:
                 action, reason = SweepAction.KEEP, f"{reason}; but {not_now}"
@@ -227,7 +227,7 @@ def _unheard_reason(
 
 
 def _decide(
-    now: datetime, standing: WindowStanding, policy: SweepPolicy, bytes_from_here: int
+    now: datetime, standing: WindowStanding, policy: SweepPolicy, bytes_from_here: int | None
 ) -> tuple[SweepAction, str]:
     if policy.compacted:
         return SweepAction.KEEP, "compacted topics are not swept"
@@ -246,15 +246,15 @@ class _Due:
     why: str
 
 
-def _due(now: datetime, window: Window, retention: RetentionSpec, bytes_from_here: int) -> _Due:
+def _due(
+    now: datetime, window: Window, retention: RetentionSpec, bytes_from_here: int | None
+) -> _Due:
     age = now - from_iso(window.closed_at)
     if retention.keep is not None and age >= retention.keep:
         return _Due(True, f"closed {_age(age)} ago, kept for {format_duration(retention.keep)}")
-    if retention.max_bytes is not None and bytes_from_here > retention.max_bytes:
-        return _Due(
-            True,
-            f"{bytes_from_here:,} bytes from this window on, {retention.max_bytes:,} are kept",
-        )
+    most = retention.max_bytes
+    if most is not None and bytes_from_here is not None and bytes_from_here > most:
+        return _Due(True, f"{bytes_from_here:,} bytes from this window on, {most:,} are kept")
     if retention.keep is None:
         limit = "no size limit is reached" if retention.max_bytes else "nothing limits its keeping"
         return _Due(False, limit)
@@ -279,7 +279,7 @@ def _delete_before(
     for reach, decision in zip(ends, decisions, strict=True):
         if decision.action is SweepAction.DELETE:
             before |= {p: max(end, before.get(p, 0)) for p, end in reach.items()}
-    return {p: end for p, end in sorted(before.items()) if end > log_starts.get(p, 0)}
+    return {p: end for p, end in before.items() if end > log_starts.get(p, 0)}
 
 
 def _risks(decisions: Sequence[SweepDecision], disk: Disk | None) -> list[str]:
