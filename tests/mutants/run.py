@@ -39,7 +39,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         "reconcile": ("reconcile", "table_views"),
         "books": ("books_object", "book_words", "acceptance", "reconcile"),
         "retention": ("retention_plan", "acceptance"),
-        "incidents": ("incidents",),
+        "incidents": ("alert_texts", "incidents"),
         "incident_states": ("incidents",),
         "chain_health": ("chain_health",),
     }.items()
