@@ -256,6 +256,55 @@ async def test_a_full_disk_is_tried_again(bench: CompactedBench) -> None:
     assert await cleaner.clean_all() == 1
 
 
+async def test_a_log_that_always_fails_takes_nothing_from_the_others(
+    bench: CompactedBench,
+) -> None:
+    """It is the dirtiest, so it would be chosen each time."""
+    logs = []
+    for name in ("bad", "good"):
+        bench.directory = bench.directory.with_name(f"{name}-0")
+        bench.files.make_directory(bench.directory)
+        log = bench.open()
+        if name == "good":
+            for number in range(20):
+                bench.put(log, (f"u{number}", "x"))
+            await bench.compact(log)
+        for number in range(20):
+            bench.put(log, ("k", f"{number}"))
+        log.flush()
+        logs.append(log)
+    bench.files.fail("write", errno.ENOSPC, path_part="bad-0", times=100)
+    cleaner = bench.cleaner(*logs)
+    assert await cleaner.clean_all() == 1
+    assert logs[1].cleaned.first_dirty == logs[1].segments[-1].base_offset
+    assert not cleaner.refused()
+    for number in range(20):
+        bench.put(logs[1], ("k", f"{number}"))
+    logs[1].flush()
+    assert await cleaner.clean_all() == 1, "and again"
+    bench.files.heal()
+    assert await cleaner.clean_all() == 1
+    assert logs[0].cleaned.first_dirty == logs[0].segments[-1].base_offset
+
+
+async def test_a_log_that_is_refused_is_let_go_when_it_is_deleted(bench: CompactedBench) -> None:
+    log = bench.open()
+    for number in range(20):
+        bench.put(log, ("k", f"{number}"))
+    log.flush()
+    data = bytearray(bench.files.get(log.segments[0].path))
+    data[65] ^= 1
+    bench.files.put(log.segments[0].path, bytes(data))
+    logs = [log]
+    cleaner = bench.cleaner()
+    cleaner._logs = lambda: logs
+    assert await cleaner.clean_all() == 0
+    assert len(cleaner.refused()) == 1
+    logs.clear()
+    assert await cleaner.clean_all() == 0
+    assert not cleaner.refused()
+
+
 async def test_segments_that_are_deleted_meanwhile_are_not_brought_back(
     bench: CompactedBench,
 ) -> None:

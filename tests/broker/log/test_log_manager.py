@@ -136,6 +136,23 @@ def test_a_directory_of_something_else_is_left_alone() -> None:
     assert not files.exists(DATA_DIR / "format")
 
 
+@pytest.mark.parametrize("name", ["thesis.tex", "meta.properties"])
+def test_a_directory_of_something_else_gets_no_lock(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("...")
+    with pytest.raises(DataDirectoryError, match=r"take another one"):
+        LogManager(tmp_path, SimClock(), OsFiles()).open()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_first_start_that_was_killed_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    (tmp_path / "format.tmp").write_text("vers")
+    logs = LogManager(tmp_path, SimClock(), OsFiles())
+    logs.open()
+    assert (tmp_path / "format").read_text() == "version: 1\n"
+    logs.close()
+
+
 def test_names_of_directories() -> None:
     assert parse_log_directory_name("a-b.c_d-12") == ("a-b.c_d", 12)
     for name in ("x", "-1", "x-", "x-1a", f"x-1.{uuid.uuid4().hex}-delete", ".lock"):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from log_bench import Bench
 from test_log_manager import DATA_DIR, Broker
 
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.files import OsFiles
 from penstock_broker.log.retention import RetentionPlan, plan_retention
 from penstock_broker.log.trash import Trash
 from penstock_broker.testing import MemFiles, SimClock
@@ -174,6 +177,58 @@ def test_what_a_kill_leaves_is_removed_at_the_start(broker: Broker) -> None:
     broker.kill()
     assert not [n for n in broker.files.names(DATA_DIR / "t-0") if n.endswith(".deleted")]
     assert broker.values("t") == [str(n) for n in range(15, 20)]
+
+
+def test_files_without_a_delay_are_removed_though_threads_are_in_no_hurry() -> None:
+    """The removal must not come before the rename, however many threads there are."""
+    clock = SimClock()
+    files = MemFiles(clock)
+    files.make_directory(Path("/d"))
+    for number in range(3):
+        files.put(Path(f"/d/{number}.log"), b"x")
+    trash = Trash(files, clock)
+    jobs: list[Callable[[], None]] = []
+    trash.run_in_background = jobs.append
+    for number in range(3):
+        trash.put([Path(f"/d/{number}.log")], 0)
+    for job in reversed(jobs):
+        job()
+    assert files.names(Path("/d")) == []
+
+
+def test_a_rename_that_comes_late_touches_no_topic_of_the_same_name(broker: Broker) -> None:
+    broker.replicas.create_topic("t", 1, {"segment.bytes": "200"})
+    fill(broker)
+    jobs: list[Callable[[], None]] = []
+    broker.logs.run_in_background = jobs.append
+    broker.replicas.delete_records({("t", 0): 15})
+    broker.replicas.delete_topic("t")
+    broker.replicas.create_topic("t", 1, {"segment.bytes": "200"})
+    fill(broker)
+    before = broker.files.names(DATA_DIR / "t-0")
+    broker.replicas.delete_records({("t", 0): 1})  # within a segment: nothing goes
+    for job in jobs:
+        job()
+    assert broker.files.names(DATA_DIR / "t-0") == before
+    broker.kill()
+    assert broker.values("t") == [str(n) for n in range(1, 20)]
+
+
+def test_a_deleted_topic_gives_its_disk_back_whoever_holds_its_log(tmp_path: Path) -> None:
+    """A connection may remember it for long after its last request."""
+    files = OsFiles()
+    broker = Broker(files, tmp_path / "data")
+    before = files.open_files
+    broker.replicas.create_topic("t", 1, {"segment.bytes": "200", "file.delete.delay.ms": "0"})
+    fill(broker)
+    log = broker.replicas.partition("t", 0).log
+    assert broker.values("t")
+    assert files.open_files > before
+    broker.replicas.delete_topic("t")
+    assert files.open_files == before
+    with pytest.raises(KafkaError) as error:
+        log.read(0, 100)
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_file_that_cannot_be_removed_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,12 +7,14 @@ from random import Random
 
 import pytest
 from crc32c import crc32c
-from txn_house import House, read_committed, transactional_batch
+from txn_house import TOPIC, House, read_committed, transactional_batch
 
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.aborted_transactions import AbortedTransactions
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.group_flush import Done, run_at_once
 from penstock_broker.log.lookup import run
+from penstock_broker.log.open_transactions import AbortedTransaction
 from penstock_broker.log.producer_state import AppendedBatch, ProducerState
 from penstock_broker.transactions.states import TransactionState
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
@@ -71,6 +73,48 @@ def test_only_what_concerns_a_range_is_told() -> None:
     assert aborted[0].first_offset == 100
     assert len(partition.log.aborted_transactions(0, 400)) == 200
     assert house.read(max_bytes=300) == []
+
+
+def test_no_more_is_gathered_than_concerns_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log may hold millions of aborted transactions; a fetch of its beginning meets a few."""
+    house = House()
+    producer = house.init()
+    for number in range(200):
+        house.add(producer, 0)
+        house.produce(producer, str(number), sequence=number)
+        house.end(producer, commit=False)
+    partition = house.partition()
+    found = partition.fetch(0, 300, committed=True)
+    gathered = 0
+    find = AbortedTransactions.find
+
+    def count(
+        index: AbortedTransactions, first: int, upper: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        nonlocal gathered
+        some = find(index, first, upper)
+        gathered += len(some[0])
+        return some
+
+    monkeypatch.setattr(AbortedTransactions, "find", count)
+    assert partition.aborted_transactions(0, found)
+    assert gathered <= 10
+
+
+@pytest.mark.parametrize("flush_messages", ["1", "1000000"])
+def test_markers_that_count_are_not_remembered(flush_messages: str) -> None:
+    """Also where nobody asks for the last stable offset, and after a start."""
+    house = House()
+    house.replicas.set_configs(TOPIC, {"flush.messages": flush_messages})
+    producer = house.init()
+    for number in range(50):
+        house.add(producer, 0)
+        house.produce(producer, str(number), sequence=number)
+        house.end(producer, commit=True)
+    transactions = house.partition().log.producers.transactions
+    assert len(transactions.ended) <= 1
+    house = house.after_a_kill()
+    assert len(house.partition().log.producers.transactions.ended) == 0
 
 
 @pytest.mark.parametrize("end", ["kill", "stop", "power"])

@@ -82,20 +82,30 @@ class LogCleaner:
         self._make_worker = make_worker
         self._map_bytes = map_bytes
         self._refused: dict[Log, str] = {}
+        self._failed: set[Log] = set()  # of whose last try nothing came
+        self._tried: set[Log] = set()  # of which nothing came in this run
         self._worker: Worker | None = None
 
     async def clean_all(self) -> int:
-        """Compact until no log needs it; how many passes that took."""
+        """Compact until no log needs it; how many passes that took.
+
+        A log that fails is tried once, after those that did not fail the last time: one that always
+        fails takes nothing from the others.
+        """
         passes = 0
-        while await self.clean_one():
-            passes += 1
+        self._tried.clear()
+        while (choice := self._choose()) is not None:
+            log = choice.log
+            if await self._try(choice):
+                self._failed.discard(log)
+                passes += 1
+            else:
+                self._failed.add(log)
+                self._tried.add(log)
         return passes
 
-    async def clean_one(self) -> bool:
-        """Compact the log that needs it most; whether there was one, and it went well."""
-        choice = self._choose()
-        if choice is None:
-            return False
+    async def _try(self, choice: _Choice) -> bool:
+        """Compact a log; whether it went well."""
         log = choice.log
         began = self._clock.monotonic()
         try:
@@ -127,17 +137,20 @@ class LogCleaner:
 
     def _choose(self) -> _Choice | None:
         best: _Choice | None = None
-        best_rank = (0, 0.0)
-        for log in self._logs():
+        best_rank = (False, 0, 0.0)
+        logs = list(self._logs())
+        self._failed.intersection_update(logs)  # a deleted one is not held for ever
+        self._refused = {log: self._refused[log] for log in logs if log in self._refused}
+        for log in logs:
             if "compact" not in log.config.cleanup_policy or log.failure is not None:
                 continue
-            if len(log.segments) < 2 or log in self._refused:
+            if len(log.segments) < 2 or log in self._refused or log in self._tried:
                 continue
             choice = self._look_at(log)
             if choice is None:
                 continue
             dirt = choice.dirt
-            rank = (dirt.overdue_ms, dirt.ratio)
+            rank = (log not in self._failed, dirt.overdue_ms, dirt.ratio)
             is_worth_it = dirt.overdue_ms > 0 or dirt.ratio > log.config.min_cleanable_dirty_ratio
             if dirt.dirty_bytes and is_worth_it and rank > best_rank:
                 best, best_rank = choice, rank

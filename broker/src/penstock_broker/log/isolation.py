@@ -14,8 +14,6 @@ from penstock_broker.log.slice import LogSlice
 
 _log = logging.getLogger(__name__)
 
-ABORTED_FEW = 16
-"""So many may be sent although they do not concern what is sent with them."""
 END = 2**63 - 1
 
 

@@ -290,6 +290,7 @@ class Log:
             )
             if aborted is not None:
                 segment.aborted.add(aborted)
+            self.producers.transactions.settle(self.high_watermark)
         elif batch.producer_id >= 0:
             appended = AppendedBatch(
                 batch.base_sequence, batch.last_sequence, base_offset, last_offset, append_time_ms
@@ -576,8 +577,10 @@ class Log:
             self.owner.failed(self)
 
     def retire(self) -> None:
-        """The topic is being deleted: whoever still holds the log can do nothing with it."""
+        """The topic is being deleted: whoever still holds the log can do nothing with it, and
+        keeps no file open, which would keep its disk."""
         self.failure = "the topic has been deleted"
+        self._segments.let_go()
 
     def _offline(self) -> KafkaError:
         return KafkaError(

@@ -129,13 +129,17 @@ class LogManager:
     def open(self) -> None:
         """Take the directory: lock, format, checkpoints. :class:`DataDirectoryError`, OSError."""
         self._files.make_directory(self.data_dir)
+        self._check_format()  # before anything is written to what may be somebody else's
         try:
             self._lock = self._files.lock(self.data_dir / ".lock")
         except LockTakenError:
             raise DataDirectoryTakenError("it is in use by another broker process") from None
         try:
-            self._check_format()
-        except DataDirectoryError:
+            if not self._check_format():
+                replace_file(
+                    self._files, self.data_dir / "format", f"version: {FORMAT_VERSION}\n".encode()
+                )
+        except (DataDirectoryError, OSError):
             self._lock.close()
             raise
         marker = self.data_dir / "clean-shutdown"
@@ -151,7 +155,8 @@ class LogManager:
         self._written_points = dict(self._known_points)
         self._written_starts = dict(self._known_starts)
 
-    def _check_format(self) -> None:
+    def _check_format(self) -> bool:
+        """Whether the directory is one of ours; False for an empty one. DataDirectoryError."""
         path = self.data_dir / "format"
         if self._files.exists(path):
             text = read_file(self._files, path).decode("ascii", "replace").strip()
@@ -159,8 +164,9 @@ class LogManager:
                 raise DataDirectoryError(
                     f"{path} says {text!r}; this broker reads version {FORMAT_VERSION}"
                 )
-            return
-        others = [name for name in self._files.names(self.data_dir) if name != ".lock"]
+            return True
+        ours = (".lock", "format.tmp")  # of a first start that came no further
+        others = [name for name in self._files.names(self.data_dir) if name not in ours]
         if others:
             if "meta.properties" in others:
                 raise DataDirectoryError(
@@ -171,7 +177,7 @@ class LogManager:
                 f"it holds other files ({others[0]}, …) and no file called format, so it is not a "
                 "data directory of this broker: take another one, or an empty one"
             )
-        replace_file(self._files, path, f"version: {FORMAT_VERSION}\n".encode())
+        return False
 
     def _read(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
         """Its offsets; without them, everything is checked."""
@@ -346,6 +352,7 @@ class LogManager:
                 if log.size_bytes:
                     delay_ms = max(delay_ms, log.config.file_delete_delay_ms)
             self._forget_offsets(*key)
+            self._trash.give_up(self.data_dir / log_directory_name(*key))
             try:
                 renamed += self._rename(*key, "delete")
             except OSError as error:

@@ -50,11 +50,16 @@ class OpenTransactions:
         stable = next(iter(self.begun.values()), offset + 1)
         return AbortedTransaction(producer_id, first, offset, stable)
 
-    def first_unstable(self, high_watermark: int) -> int | None:
-        """The offset of the first record that is undecided; None where all is decided."""
+    def settle(self, high_watermark: int) -> None:
+        """Take note of how far markers count: those below no longer hold anything back."""
         ended = self.ended
         while ended and ended[0][1] < high_watermark:
             ended.popleft()
+
+    def first_unstable(self, high_watermark: int) -> int | None:
+        """The offset of the first record that is undecided; None where all is decided."""
+        self.settle(high_watermark)
+        ended = self.ended
         first = next(iter(self.begun.values())) if self.begun else None
         if ended:
             held = min(first for first, _ in ended)

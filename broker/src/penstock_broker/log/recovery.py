@@ -221,9 +221,11 @@ def note_producer(
         marker = read_marker(RecordBatch(memoryview(data)))
         if marker is None:
             return None
-        return producers.note_marker(
+        aborted = producers.note_marker(
             batch.producer_id, batch.producer_epoch, batch.base_offset, now_ms, marker
         )
+        producers.transactions.settle(batch.last_offset + 1)  # it counts: it is in the log
+        return aborted
     last_sequence = (batch.base_sequence + batch.last_offset - batch.base_offset) & SEQUENCE_MASK
     appended = AppendedBatch(
         batch.base_sequence, last_sequence, batch.base_offset, batch.last_offset,

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from penstock_broker.clock import Clock
@@ -23,7 +25,8 @@ DELETED_SUFFIX = ".deleted"
 
 
 class Trash:
-    """What is to be removed, and when. Owned by the event loop; jobs run elsewhere."""
+    """What is to be removed, and when. Owned by the event loop; jobs run elsewhere, one at a time
+    and in their order, so that a file is not removed before it has been renamed."""
 
     def __init__(self, files: Files, clock: Clock) -> None:
         self.run_in_background: Callable[[Callable[[], None]], object] = lambda job: job()
@@ -31,28 +34,46 @@ class Trash:
         self._clock = clock
         self._waiting: list[tuple[int, int, tuple[Path, ...]]] = []
         self._number = 0
+        self._lock = threading.Lock()
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._is_working = False
+        self._renames: dict[object, Path] = {}  # jobs, and the directories that they rename in
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, paths: Iterable[Path], delay_ms: int) -> None:
+    def put(self, paths: Sequence[Path], delay_ms: int) -> None:
         """Rename files that nobody will open any more, and remove them later.
 
         They must all lie in one directory. Those that are renamed already keep their name.
         """
-        given = tuple(paths)
-        renamed = tuple(_deleted_name(path) for path in given)
-        files = self._files
+        if not paths:
+            return
+        directory, job = paths[0].parent, object()
+        with self._lock:
+            self._renames[job] = directory
+        self._later(lambda: self._rename(job, directory, paths))
+        self.put_renamed([_deleted_name(path) for path in paths], delay_ms)
 
-        def rename() -> None:
-            for path, name in zip(given, renamed, strict=True):
-                if path != name and files.exists(path):
-                    files.rename(path, name)
-            if given and files.exists(given[0].parent):
-                files.sync_directory(given[0].parent)
+    def _rename(self, job: object, directory: Path, paths: Sequence[Path]) -> None:
+        try:
+            for path in paths:
+                with self._lock:
+                    if job not in self._renames:
+                        return
+                    if path != _deleted_name(path) and self._files.exists(path):
+                        self._files.rename(path, _deleted_name(path))
+            if self._files.exists(directory):
+                self._files.sync_directory(directory)
+        finally:
+            with self._lock:
+                self._renames.pop(job, None)
 
-        self.run_in_background(lambda: _attempt(rename))
-        self.put_renamed(renamed, delay_ms)
+    def give_up(self, directory: Path) -> None:
+        """Touch no name in a directory any more: it is being deleted, and another one may get its
+        name."""
+        with self._lock:
+            self._renames = {job: at for job, at in self._renames.items() if at != directory}
 
     def put_renamed(self, paths: Iterable[Path], delay_ms: int) -> None:
         """Remove files, or trees, later."""
@@ -67,9 +88,26 @@ class Trash:
         count = 0
         while self._waiting and self._waiting[0][0] <= now_ms:
             _, _, paths = heapq.heappop(self._waiting)
-            self.run_in_background(lambda paths=paths: remove(self._files, paths))  # type: ignore[misc]
+            self._later(lambda paths=paths: remove(self._files, paths))  # type: ignore[misc]
             count += 1
         return count
+
+    def _later(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            self._jobs.append(job)
+            if self._is_working:
+                return
+            self._is_working = True
+        self.run_in_background(self._work)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._is_working = False
+                    return
+                job = self._jobs.popleft()
+            _attempt(job)
 
 
 def remove(files: Files, paths: Iterable[Path]) -> None:

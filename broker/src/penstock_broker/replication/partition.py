@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.append_result import AppendResult
-from penstock_broker.log.isolation import ABORTED_FEW, end_of_slice
+from penstock_broker.log.isolation import end_of_slice
 from penstock_broker.log.keys import TopicPartition
 from penstock_broker.log.log import Log
 from penstock_broker.log.lookup import Lookup
@@ -227,11 +227,8 @@ class Partition:
         log = self.log
         if not found.size:
             return []
-        aborted = log.aborted_transactions(offset, log.last_stable_offset)
-        if len(aborted) > ABORTED_FEW:
-            upper = end_of_slice(log.segments, found)
-            aborted = [entry for entry in aborted if entry.first_offset < upper]
-        return aborted
+        upper = min(end_of_slice(log.segments, found), log.last_stable_offset)
+        return log.aborted_transactions(offset, upper)
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Hold the epoch that a client believes in against ours (-1: it does not say)."""
