@@ -16,8 +16,9 @@ from log_bench import values_of
 from penstock_broker.cluster.metadata_store import LocalMetadataStore, MetadataError
 from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.data_directory import DataDirectoryError, parse_log_directory_name
 from penstock_broker.log.files import Files, OsFiles
-from penstock_broker.log.manager import DataDirectoryError, LogManager, parse_log_directory_name
+from penstock_broker.log.manager import LogManager
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.testing import MemFiles, SimClock
@@ -97,7 +98,8 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib\n"
         "from penstock_broker.log.files import OsFiles\n"
-        "from penstock_broker.log.manager import DataDirectoryError, LogManager\n"
+        "from penstock_broker.log.data_directory import DataDirectoryError\n"
+        "from penstock_broker.log.manager import LogManager\n"
         "from penstock_broker.testing import SimClock\n"
         "try:\n"
         "    LogManager(pathlib.Path(sys.argv[1]), SimClock(), OsFiles()).open()\n"

@@ -93,9 +93,9 @@ def fill(broker: Broker, count: int = 20) -> None:
 def test_segments_go_by_time(broker: Broker) -> None:
     broker.replicas.create_topic("t", 1, {"segment.bytes": "200", "retention.ms": "1000"})
     fill(broker)
-    assert broker.logs.enforce_retention() == 0
+    assert broker.logs.retention.enforce() == 0
     broker.clock.advance(900)
-    gone = broker.logs.enforce_retention()
+    gone = broker.logs.retention.enforce()
     partition = broker.replicas.partition("t", 0)
     assert gone > 1
     assert partition.log_start_offset > 0
@@ -103,7 +103,7 @@ def test_segments_go_by_time(broker: Broker) -> None:
     assert broker.logs.metrics.retention_segments.labels("time").value == gone
 
     broker.clock.advance(5000)
-    broker.logs.enforce_retention()
+    broker.logs.retention.enforce()
     assert partition.log_start_offset == partition.log_end_offset == 20, "the active one, too"
     assert broker.append("t", 0, "next") == 20, "offsets go on"
     broker.kill()
@@ -113,19 +113,19 @@ def test_segments_go_by_time(broker: Broker) -> None:
 def test_segments_go_by_size(broker: Broker) -> None:
     broker.replicas.create_topic("t", 1, {"segment.bytes": "200", "retention.bytes": "500"})
     fill(broker)
-    assert broker.logs.enforce_retention() > 0
+    assert broker.logs.retention.enforce() > 0
     size = broker.replicas.partition("t", 0).size_bytes
     assert 500 <= size < 700, "as little as is still at least retention.bytes"
-    assert broker.logs.enforce_retention() == 0
+    assert broker.logs.retention.enforce() == 0
 
 
 def test_a_live_change_of_the_setting_counts(broker: Broker) -> None:
     broker.replicas.create_topic("t", 1, {"segment.bytes": "200", "retention.ms": "-1"})
     fill(broker)
     broker.clock.advance(10**9)
-    assert broker.logs.enforce_retention() == 0
+    assert broker.logs.retention.enforce() == 0
     broker.replicas.set_configs("t", {"segment.bytes": "200", "retention.ms": "1000"})
-    assert broker.logs.enforce_retention() > 0
+    assert broker.logs.retention.enforce() > 0
 
 
 def test_records_of_the_future_stay(broker: Broker) -> None:
@@ -133,7 +133,7 @@ def test_records_of_the_future_stay(broker: Broker) -> None:
     broker.replicas.create_topic("t", 1, {"retention.ms": "1000"})
     broker.append("t", 0, "x")
     broker.clock.jump(-3_000_000)
-    assert broker.logs.enforce_retention() == 0
+    assert broker.logs.retention.enforce() == 0
 
 
 def test_compacted_topics_are_not_swept_but_both_are(broker: Broker) -> None:
@@ -141,9 +141,9 @@ def test_compacted_topics_are_not_swept_but_both_are(broker: Broker) -> None:
     broker.replicas.create_topic("t", 1, configs | {"cleanup.policy": "compact"})
     fill(broker)
     broker.clock.advance(10**7)
-    assert broker.logs.enforce_retention() == 0
+    assert broker.logs.retention.enforce() == 0
     broker.replicas.set_configs("t", configs | {"cleanup.policy": "compact,delete"})
-    assert broker.logs.enforce_retention() > 0
+    assert broker.logs.retention.enforce() > 0
 
 
 def test_files_are_renamed_first_and_removed_after_the_delay(broker: Broker) -> None:

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import TextIO
 
 from penstock_broker.log.checkpoint import CheckpointDamagedError
+from penstock_broker.log.data_directory import parse_log_directory_name
 from penstock_broker.log.epoch_file import EPOCHS_FILE, read_epochs
 from penstock_broker.log.files import OsFile, OsFiles, read_file
 from penstock_broker.log.index_file import IndexDamagedError
 from penstock_broker.log.leader_epochs import LeaderEpochs
-from penstock_broker.log.manager import parse_log_directory_name
 from penstock_broker.log.offset_index import OffsetIndex
 from penstock_broker.log.producer_state import ProducerState, SnapshotDamagedError
 from penstock_broker.log.scan import BadBatchError, ScannedBatch, scan

@@ -1,15 +1,12 @@
 """All logs of a data directory, and the files that they share.
 
-    DIR/.lock                             held by the process that serves the directory
-    DIR/format                            format version of all this, 1
     DIR/clean-shutdown                    there while nobody has written since a clean stop
     DIR/recovery-point-offset-checkpoint  per partition: what is on the disk (checkpoint.py)
     DIR/log-start-offset-checkpoint       per partition: the first offset (checkpoint.py)
     DIR/recovery-report.jsonl             what recovery found and cut, ever; see below
     DIR/metadata.json                     the cluster's metadata (cluster/metadata_store.py)
-    DIR/<topic>-<partition>/              a log (log.py)
-    DIR/….<uuid>-delete/                  a deleted log on its way out
-    DIR/….<uuid>-stray/                   a log that belongs to no topic; kept, never read
+
+What else lies there is described in ``data_directory.py``.
 
 The recovery report is one JSON object a line, only ever added to:
 ``{"event": "cut", "at_ms", "topic", "partition", "first_offset", "end_offset", "reason",
@@ -34,15 +31,14 @@ from penstock_broker.clock import Clock
 from penstock_broker.config import LogConfig
 from penstock_broker.errors import KafkaError
 from penstock_broker.log.checkpoint import CheckpointDamagedError, OffsetCheckpoint
-from penstock_broker.log.files import (
-    Files,
-    Lock,
-    LockTakenError,
-    OsFiles,
-    append_line,
-    read_file,
-    replace_file,
+from penstock_broker.log.data_directory import (
+    log_directory_name,
+    parse_log_directory_name,
+    read_topic_id,
+    take_directory,
+    write_topic_id,
 )
+from penstock_broker.log.files import Files, Lock, OsFiles, append_line, replace_file
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.group_flush import GroupFlush
 from penstock_broker.log.keys import TopicPartition
@@ -50,38 +46,16 @@ from penstock_broker.log.log import Log
 from penstock_broker.log.open_files import OpenFiles
 from penstock_broker.log.producer_state import PRODUCERS_MAX
 from penstock_broker.log.recovery import LogPlace
-from penstock_broker.log.retention import plan_retention
+from penstock_broker.log.retention import Retention
 from penstock_broker.log.scan import BadBatchError
 from penstock_broker.log.trash import Trash
 from penstock_broker.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1
 FLUSH_THREADS = 16
 """Syncs under way at a time when the broker stops."""
 CLOSE_THREADS = 8
-
-
-class DataDirectoryError(Exception):
-    """The data directory cannot be served; ``str()`` says why, for the user."""
-
-
-class DataDirectoryTakenError(DataDirectoryError):
-    """Another process serves it."""
-
-
-def log_directory_name(topic: str, partition: int) -> str:
-    """``flights-3``."""
-    return f"{topic}-{partition}"
-
-
-def parse_log_directory_name(name: str) -> TopicPartition | None:
-    """The reverse; None for a name that is not one of a log."""
-    topic, dash, partition = name.rpartition("-")
-    if not dash or not topic or not partition.isdigit() or "." in partition:
-        return None
-    return topic, int(partition)
 
 
 class LogManager:
@@ -121,6 +95,9 @@ class LogManager:
         self._written_starts: dict[TopicPartition, int] = {}
         self._has_forgotten = False
         self.open_files = OpenFiles(files)
+        self.retention = Retention(
+            self._logs.values, self.checkpoint_log_starts, clock, self.metrics
+        )
         self._bytes_checked = 0
         self._owner = _Owner(self, self._trash)
 
@@ -128,20 +105,7 @@ class LogManager:
 
     def open(self) -> None:
         """Take the directory: lock, format, checkpoints. :class:`DataDirectoryError`, OSError."""
-        self._files.make_directory(self.data_dir)
-        self._check_format()  # before anything is written to what may be somebody else's
-        try:
-            self._lock = self._files.lock(self.data_dir / ".lock")
-        except LockTakenError:
-            raise DataDirectoryTakenError("it is in use by another broker process") from None
-        try:
-            if not self._check_format():
-                replace_file(
-                    self._files, self.data_dir / "format", f"version: {FORMAT_VERSION}\n".encode()
-                )
-        except (DataDirectoryError, OSError):
-            self._lock.close()
-            raise
+        self._lock = take_directory(self._files, self.data_dir)
         marker = self.data_dir / "clean-shutdown"
         names = self._files.names(self.data_dir)
         is_new = not any(parse_log_directory_name(name) for name in names)
@@ -154,30 +118,6 @@ class LogManager:
         self._known_starts = self._read(self._log_starts)
         self._written_points = dict(self._known_points)
         self._written_starts = dict(self._known_starts)
-
-    def _check_format(self) -> bool:
-        """Whether the directory is one of ours; False for an empty one. DataDirectoryError."""
-        path = self.data_dir / "format"
-        if self._files.exists(path):
-            text = read_file(self._files, path).decode("ascii", "replace").strip()
-            if text != f"version: {FORMAT_VERSION}":
-                raise DataDirectoryError(
-                    f"{path} says {text!r}; this broker reads version {FORMAT_VERSION}"
-                )
-            return True
-        ours = (".lock", "format.tmp")  # of a first start that came no further
-        others = [name for name in self._files.names(self.data_dir) if name not in ours]
-        if others:
-            if "meta.properties" in others:
-                raise DataDirectoryError(
-                    "it is an Apache Kafka's (meta.properties): take another one, and see "
-                    "docs/OPERATIONS.md for how topics move"
-                )
-            raise DataDirectoryError(
-                f"it holds other files ({others[0]}, …) and no file called format, so it is not a "
-                "data directory of this broker: take another one, or an empty one"
-            )
-        return False
 
     def _read(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
         """Its offsets; without them, everything is checked."""
@@ -253,7 +193,7 @@ class LogManager:
         for name in self._files.names(self.data_dir):
             place = parse_log_directory_name(name)
             if place is not None and self._files.is_directory(self.data_dir / name):
-                found[place] = self._read_topic_id(self.data_dir / name)
+                found[place] = read_topic_id(self._files, self.data_dir / name)
         return found
 
     def create(
@@ -279,7 +219,7 @@ class LogManager:
             self._write_forgotten()
         try:
             self._files.make_directory(directory)
-            self._write_topic_id(directory, topic_id)
+            write_topic_id(self._files, directory, topic_id)
             log = self._open(topic, partition, config, clean=not is_lost)
         except OSError:
             self._files.remove_tree(directory)
@@ -399,25 +339,12 @@ class LogManager:
         A log of that name can be of no other topic: the old one's directory is renamed before
         another topic gets its name.
         """
-        self._write_topic_id(self.data_dir / log_directory_name(topic, partition), topic_id)
+        directory = self.data_dir / log_directory_name(topic, partition)
+        write_topic_id(self._files, directory, topic_id)
 
     def sync_names(self) -> None:
         """Return when the names of all logs are on the disk. OSError."""
         self._files.sync_directory(self.data_dir)
-
-    def _write_topic_id(self, directory: Path, topic_id: uuid.UUID) -> None:
-        """Not synced: a topic of many partitions would take seconds."""
-        data = f"version: 0\ntopic_id: {topic_id}\n".encode()
-        file = self._files.open(directory / "partition.metadata", create=True)
-        file.write(data, 0)
-        file.truncate(len(data))
-
-    def _read_topic_id(self, directory: Path) -> uuid.UUID | None:
-        try:
-            text = read_file(self._files, directory / "partition.metadata").decode()
-            return uuid.UUID(text.split("topic_id:")[1].strip())
-        except (OSError, IndexError, ValueError):
-            return None
 
     # -- what is written down ----------------------------------------------------------------
 
@@ -459,77 +386,6 @@ class LogManager:
             self.checkpoint_recovery_points()
 
     # -- background --------------------------------------------------------------------------
-
-    def enforce_retention(self, only: Iterable[Log] | None = None) -> int:
-        """Delete what ``retention.ms`` and ``retention.bytes`` say, in logs that are not offline;
-        how many segments. OSError: the new starts cannot be written down."""
-        deleted = 0
-        moved: list[Log] = []
-        for log in list(self._logs.values()) if only is None else only:
-            if self.wants_retention(log):
-                count = self._enforce(log)
-                deleted += count
-                if count:
-                    moved.append(log)
-        if moved:
-            self.checkpoint_log_starts()
-        for log in moved:
-            try:
-                log.delete_old_segments()
-            except KafkaError as error:
-                _log.error("%s", error)
-        return deleted
-
-    @staticmethod
-    def wants_retention(log: Log) -> bool:
-        """Whether old segments of a log may be deleted. Looks at the time of the oldest one, which
-        may read its index."""
-        config = log.config
-        limited = config.retention_ms >= 0 or config.retention_bytes >= 0
-        if log.failure is not None or not limited or "delete" not in config.cleanup_policy:
-            return False
-        if config.retention_ms >= 0:
-            try:
-                _ = log.segments[0].newest_ms
-            except OSError as error:
-                log.fail(f"cannot look at its segments: {error}")
-                return False
-        return True
-
-    def _enforce(self, log: Log) -> int:
-        """Move the start of a log to where retention wants it; how many segments that leaves."""
-        segments, config = log.segments, log.config
-        try:
-            plan = plan_retention(
-                segments,
-                retention_ms=config.retention_ms,
-                retention_bytes=config.retention_bytes,
-                now_ms=self._clock.now_ms(),
-                end_offset=log.log_end_offset,
-                high_watermark=log.high_watermark,
-                newest_ms=lambda number: segments[number].newest_ms,
-            )
-            count = plan.by_time + plan.by_size
-            if not count:
-                return 0
-            sizes = [segment.size for segment in segments[:count]]
-            before = log.log_start_offset
-            log.advance_start(plan.start_offset)
-        except OSError as error:
-            log.fail(f"cannot look at its segments: {error}")
-            return 0
-        except KafkaError as error:
-            _log.warning("%s: %s", log.place.directory, error)
-            return 0
-        _log.info(
-            "%s: retention deletes offsets %d to %d, %d segments (%d by time)",
-            log.place.directory, before, plan.start_offset, count, plan.by_time,
-        )  # fmt: skip
-        for reason, some in (("time", sizes[: plan.by_time]), ("size", sizes[plan.by_time :])):
-            if some:
-                self.metrics.retention_segments.labels(reason).inc(len(some))
-                self.metrics.retention_bytes.labels(reason).inc(sum(some))
-        return count
 
     def empty_trash(self) -> int:
         """Remove, in the background, deleted files whose delay is over; how many deletions."""

@@ -1,4 +1,4 @@
-"""What retention deletes: a plan made from facts about segments, without touching any.
+"""What retention deletes: a plan made from facts about segments, and what carries it out.
 
 Kafka's rules. Whole segments go, oldest first, and only where all of the segment lies below the
 high watermark. By time: a segment goes when its newest record is older than ``retention.ms``; by
@@ -9,8 +9,16 @@ active segment goes too once it has expired, after a new one has been begun.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
+
+from penstock_broker.clock import Clock
+from penstock_broker.errors import KafkaError
+from penstock_broker.log.log import Log
+from penstock_broker.metrics import Metrics
+
+_log = logging.getLogger(__name__)
 
 
 class Sized(Protocol):
@@ -64,3 +72,90 @@ def plan_retention(
             by_size += 1
     total = by_time + by_size
     return RetentionPlan(by_time, by_size, ends[total - 1] if total else segments[0].base_offset)
+
+
+class Retention:
+    """Deletes old segments of the logs of a data directory. Owned by the event loop."""
+
+    def __init__(
+        self,
+        logs: Callable[[], Iterable[Log]],
+        write_starts: Callable[[], None],
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._logs = logs
+        self._write_starts = write_starts
+        self._clock = clock
+        self._metrics = metrics
+
+    def enforce(self, only: Iterable[Log] | None = None) -> int:
+        """Delete what ``retention.ms`` and ``retention.bytes`` say, in logs that are not offline;
+        how many segments. OSError: the new starts cannot be written down."""
+        deleted = 0
+        moved: list[Log] = []
+        for log in list(self._logs()) if only is None else only:
+            if self.wants(log):
+                count = self._move_start(log)
+                deleted += count
+                if count:
+                    moved.append(log)
+        if moved:
+            self._write_starts()
+        for log in moved:
+            try:
+                log.delete_old_segments()
+            except KafkaError as error:
+                _log.error("%s", error)
+        return deleted
+
+    @staticmethod
+    def wants(log: Log) -> bool:
+        """Whether old segments of a log may be deleted. Looks at the time of the oldest one, which
+        may read its index."""
+        config = log.config
+        limited = config.retention_ms >= 0 or config.retention_bytes >= 0
+        if log.failure is not None or not limited or "delete" not in config.cleanup_policy:
+            return False
+        if config.retention_ms >= 0:
+            try:
+                _ = log.segments[0].newest_ms
+            except OSError as error:
+                log.fail(f"cannot look at its segments: {error}")
+                return False
+        return True
+
+    def _move_start(self, log: Log) -> int:
+        """Move the start of a log to where retention wants it; how many segments that leaves."""
+        segments, config = log.segments, log.config
+        try:
+            plan = plan_retention(
+                segments,
+                retention_ms=config.retention_ms,
+                retention_bytes=config.retention_bytes,
+                now_ms=self._clock.now_ms(),
+                end_offset=log.log_end_offset,
+                high_watermark=log.high_watermark,
+                newest_ms=lambda number: segments[number].newest_ms,
+            )
+            count = plan.by_time + plan.by_size
+            if not count:
+                return 0
+            sizes = [segment.size for segment in segments[:count]]
+            before = log.log_start_offset
+            log.advance_start(plan.start_offset)
+        except OSError as error:
+            log.fail(f"cannot look at its segments: {error}")
+            return 0
+        except KafkaError as error:
+            _log.warning("%s: %s", log.place.directory, error)
+            return 0
+        _log.info(
+            "%s: retention deletes offsets %d to %d, %d segments (%d by time)",
+            log.place.directory, before, plan.start_offset, count, plan.by_time,
+        )  # fmt: skip
+        for reason, some in (("time", sizes[: plan.by_time]), ("size", sizes[plan.by_time :])):
+            if some:
+                self._metrics.retention_segments.labels(reason).inc(len(some))
+                self._metrics.retention_bytes.labels(reason).inc(sum(some))
+        return count

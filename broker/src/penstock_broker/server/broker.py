@@ -31,8 +31,9 @@ from penstock_broker.errors import KafkaError
 from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from penstock_broker.groups.members import GroupLimits
 from penstock_broker.groups.offsets import OffsetsTopic
+from penstock_broker.log.data_directory import DataDirectoryError, DataDirectoryTakenError
 from penstock_broker.log.files import Files, OsFiles
-from penstock_broker.log.manager import DataDirectoryError, DataDirectoryTakenError, LogManager
+from penstock_broker.log.manager import LogManager
 from penstock_broker.metrics import Metrics
 from penstock_broker.quotas.client_quotas import ClientQuotas
 from penstock_broker.replication.partition import Partition

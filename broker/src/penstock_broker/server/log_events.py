@@ -69,14 +69,8 @@ EVENTS: dict[tuple[str, str], Names] = {
     ),
     **_rows(
         "log.manager",
-        (
-            "%s: retention deletes offsets %d to %d, %d segments (%d by time)",
-            "retention",
-            "directory first_offset end_offset segments by_time",
-        ),
         ("%s: all logs are checked from their beginning", "checkpoint_damaged", "reason"),
         ("%s", "log_failed", "reason"),
-        ("%s: %s", "log_warning", "directory reason"),
     ),
     **_rows(
         "log.recovery",
@@ -91,6 +85,16 @@ EVENTS: dict[tuple[str, str], Names] = {
             f"{_PLACE} recovery_point",
         ),
         ("%s cannot be used: %s", "snapshot_damaged", "path reason"),
+    ),
+    **_rows(
+        "log.retention",
+        (
+            "%s: retention deletes offsets %d to %d, %d segments (%d by time)",
+            "retention",
+            "directory first_offset end_offset segments by_time",
+        ),
+        ("%s", "log_failed", "reason"),
+        ("%s: %s", "log_warning", "directory reason"),
     ),
     **_rows(
         "log.segment",

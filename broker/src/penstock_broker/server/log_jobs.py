@@ -142,13 +142,13 @@ class LogJobs:
             while logs and self._loop.time() < end:
                 try:
                     with not_waiting():
-                        if self._logs.wants_retention(logs[-1]):
+                        if self._logs.retention.wants(logs[-1]):
                             some.append(logs[-1])
                 except ColdReadError as cold:
                     await self._loop.run_in_executor(None, _prefetch, cold)
                 else:
                     logs.pop()
-            self._logs.enforce_retention(some)
+            self._logs.retention.enforce(some)
             await asyncio.sleep(0)
 
     def _empty_trash(self) -> None:
