@@ -50,6 +50,42 @@ SUBJECTS[f"{DOMAIN}/windows.py"] = (
     f"{DOMAIN_TESTS}/test_chain_health.py",
 )
 SUBJECTS[f"{CLIENT}/ledger.py"] = ("tests/client/test_ledger.py",)
+SUBJECTS |= {
+    f"broker/src/penstock_broker/{module}.py": tuple(f"tests/broker/{name}.py" for name in tests)
+    for modules, tests in {
+        ("groups/group_state", "groups/roster", "groups/members", "groups/states"): (
+            "groups/test_group_state",
+            "groups/test_group_properties",
+        ),
+        (
+            "groups/coordinator",
+            "groups/offsets",
+            "groups/pending_offsets",
+            "groups/footprint",
+            "groups/subscription",
+            "replication/internal_topic",
+        ): (
+            "groups/test_coordinator",
+            "limits/test_footprint",
+            "transactions/test_txn_coordinator",
+        ),
+        ("groups/offset_records",): ("groups/test_offset_records", "groups/test_coordinator"),
+        (
+            "transactions/transaction",
+            "transactions/states",
+            "transactions/coordinator",
+            "transactions/markers",
+            "transactions/topic",
+            "transactions/transaction_records",
+        ): ("transactions/test_txn_coordinator", "transactions/test_txn_formats"),
+        ("security/scram", "security/sasl", "security/users"): ("security/test_scram",),
+        ("security/acls", "security/authorizer", "security/acl_store"): (
+            "security/test_authorizer",
+        ),
+        ("security/principals",): ("security/test_principals",),
+    }.items()
+    for module in modules
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,10 +79,10 @@ class House:
         self, group: str, offset: int, *, generation: int = -1, member: str = ""
     ) -> ErrorCode:
         given = {("t", 0): CommittedOffset(offset, 3, "", self.clock.now_ms())}
-        return self.groups.commit(group, member, None, generation, given)["t", 0]
+        return self.groups.offsets.commit(group, member, None, generation, given)["t", 0]
 
     def committed(self, group: str) -> int | None:
-        found = self.groups.committed(group).get(("t", 0))
+        found = self.groups.offsets.of(group).get(("t", 0))
         return found.offset if found is not None else None
 
     def join(

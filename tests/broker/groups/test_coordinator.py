@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -32,7 +33,7 @@ def test_commits_survive_a_kill() -> None:
     house = house.after_a_kill()
     assert house.committed("g") == 7
     assert house.committed("h") == 1
-    assert house.groups.committed("g")["t", 0].leader_epoch == 3
+    assert house.groups.offsets.of("g")["t", 0].leader_epoch == 3
 
 
 def test_a_generation_survives_a_kill_with_its_members() -> None:
@@ -94,12 +95,12 @@ def test_a_group_whose_records_cannot_be_read_is_not_unknown() -> None:
     index = house.store.partition_of("g")
     house.replicas.partition(OFFSETS_TOPIC, index).log.fail("for the test")
     ask: list[Callable[[], object]] = [
-        lambda: house.groups.committed("g"),
+        lambda: house.groups.offsets.of("g"),
         lambda: house.groups.heartbeat("g", member, None, 1),
         lambda: house.groups.leave("g", [(member, None)]),
         lambda: house.join("g", member),
         lambda: house.groups.group("g"),
-        lambda: house.groups.delete_offsets("g", []),
+        lambda: house.groups.offsets.delete("g", []),
     ]
     for question in ask:
         with pytest.raises(KafkaError) as refused:
@@ -154,7 +155,7 @@ def test_commit_rules() -> None:
     assert house.commit("g", 1, generation=2, member=member) is ErrorCode.ILLEGAL_GENERATION
     assert house.commit("g", 1, generation=1, member=member) is NONE
     long = {("t", 0): CommittedOffset(1, -1, "x" * 11, 0), ("t", 1): CommittedOffset(2, -1, "", 0)}
-    codes = house.groups.commit("g", member, None, 1, long)
+    codes = house.groups.offsets.commit("g", member, None, 1, long)
     assert codes == {("t", 0): ErrorCode.OFFSET_METADATA_TOO_LARGE, ("t", 1): NONE}
 
 
@@ -162,13 +163,13 @@ def test_metadata_of_offsets_has_a_limit() -> None:
     house = House()
     for length, expected in ((10, NONE), (11, ErrorCode.OFFSET_METADATA_TOO_LARGE)):
         given = {("t", 0): CommittedOffset(length, -1, "m" * length, house.clock.now_ms())}
-        assert house.groups.commit("g", "", None, -1, given) == {("t", 0): expected}
+        assert house.groups.offsets.commit("g", "", None, -1, given) == {("t", 0): expected}
     assert house.committed("g") == 10
 
 
 def test_unknown_groups() -> None:
     house = House()
-    assert house.groups.committed("nobody") == {}
+    assert house.groups.offsets.of("nobody") == {}
     assert house.groups.delete("nobody") is ErrorCode.GROUP_ID_NOT_FOUND
     assert house.groups.heartbeat("nobody", "m", None, 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert house.groups.leave("nobody", [("m", None)]) == [ErrorCode.UNKNOWN_MEMBER_ID]
@@ -183,14 +184,14 @@ def test_a_stable_group_keeps_the_offsets_of_what_it_subscribes_to() -> None:
     member = house.stable("g", topics=["t"])
     for topic in ("t", "u"):
         given = {(topic, 0): CommittedOffset(1, -1, "", house.clock.now_ms())}
-        assert set(house.groups.commit("g", member, None, 1, given).values()) == {NONE}
+        assert set(house.groups.offsets.commit("g", member, None, 1, given).values()) == {NONE}
     for _ in range(13):
         house.clock.advance(5_000)
         assert house.groups.heartbeat("g", member, None, 1) is NONE
     assert house.join("g") is not None, "an id was handed out: that is no rebalance"
     house.groups.expire()
-    assert set(house.groups.committed("g")) == {("t", 0)}
-    codes = house.groups.delete_offsets("g", [("t", 0), ("u", 0)])
+    assert set(house.groups.offsets.of("g")) == {("t", 0)}
+    codes = house.groups.offsets.delete("g", [("t", 0), ("u", 0)])
     assert codes == {("t", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ("u", 0): NONE}
 
 
@@ -203,7 +204,7 @@ def test_a_group_whose_subscription_nobody_understands_keeps_everything() -> Non
         assert house.groups.heartbeat("g", member, None, 1) is NONE
     house.groups.expire()
     assert house.committed("g") == 5
-    codes = house.groups.delete_offsets("g", [("t", 0)])
+    codes = house.groups.offsets.delete("g", [("t", 0)])
     assert codes == {("t", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
 
 
@@ -211,10 +212,10 @@ def test_groups_that_are_no_consumers_cannot_have_offsets_deleted_while_they_liv
     house = House()
     member = house.stable("connect", protocol_type="connect")
     with pytest.raises(KafkaError) as refused:
-        house.groups.delete_offsets("connect", [("t", 0)])
+        house.groups.offsets.delete("connect", [("t", 0)])
     assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
     house.groups.leave("connect", [(member, None)])
-    assert house.groups.delete_offsets("connect", [("t", 0)]) == {("t", 0): NONE}
+    assert house.groups.offsets.delete("connect", [("t", 0)]) == {("t", 0): NONE}
 
 
 def test_an_old_clients_own_retention_time_counts() -> None:
@@ -222,17 +223,17 @@ def test_an_old_clients_own_retention_time_counts() -> None:
     house = House()
     now_ms = house.clock.now_ms()
     short, long = (CommittedOffset(1, -1, "", now_ms, now_ms + ms) for ms in (1_000, 600_000))
-    house.groups.commit("g", "", None, -1, {("t", 0): short, ("t", 1): long})
+    house.groups.offsets.commit("g", "", None, -1, {("t", 0): short, ("t", 1): long})
     house = house.after_a_kill()
     house.clock.advance(120_000)
     house.groups.expire()
-    assert set(house.groups.committed("g")) == {("t", 1)}
+    assert set(house.groups.offsets.of("g")) == {("t", 1)}
 
 
 def test_a_member_of_a_group_that_is_gone() -> None:
     house = House()
     place = {("t", 0): CommittedOffset(1, -1, "", 0)}
-    codes = house.groups.commit(
+    codes = house.groups.offsets.commit(
         "gone", "m", None, 3, place, unknown_group=ErrorCode.GROUP_ID_NOT_FOUND
     )
     assert codes == {("t", 0): ErrorCode.GROUP_ID_NOT_FOUND}
@@ -255,9 +256,39 @@ def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
     """Pitfall 48: also by those who replay."""
     house = House()
     house.commit("g", 5)
-    house.groups.forget_topic("t")
+    house.groups.offsets.forget_topic("t")
     assert house.committed("g") is None
     assert house.after_a_kill().committed("g") is None
+
+
+def test_a_group_that_cannot_be_written_keeps_no_other_from_its_end() -> None:
+    house = House()
+    house.commit("g", 5)
+    others = [name for name in "hijkl" if house.store.partition_of(name) != index_of(house, "g")]
+    for name in others:
+        house.commit(name, 5)
+
+    def fail() -> None:
+        path = f"{OFFSETS_TOPIC}-{index_of(house, 'g')}/0"
+        house.files.fail("write", errno.ENOSPC, path_part=path)
+
+    fail()
+    with pytest.raises(KafkaError):
+        house.groups.offsets.forget_topic("t")
+    assert [house.committed(name) for name in ("g", *others)] == [5] + [None] * len(others)
+    for name in others:
+        house.commit(name, 6)
+    house.clock.advance(60_000)
+    fail()
+    house.groups.expire()
+    assert [group.group_id for group in house.groups.groups()] == ["g"]
+    assert house.committed("g") == 5
+    house.groups.expire()
+    assert house.groups.groups() == []
+
+
+def index_of(house: House, group: str) -> int:
+    return house.store.partition_of(group)
 
 
 def test_offsets_of_empty_groups_expire_and_those_of_others_do_not() -> None:
@@ -289,7 +320,7 @@ def test_a_long_history_is_replayed_to_its_end() -> None:
         house.commit("h", number)
         if number == 200:
             house.groups.delete("h")
-    house.groups.forget_topic("t")
+    house.groups.offsets.forget_topic("t")
     house.commit("g", 1_000)
     house = house.after_a_kill()
     assert house.committed("g") == 1_000

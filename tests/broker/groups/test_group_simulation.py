@@ -213,7 +213,7 @@ class Client:
     def commit(self) -> None:
         for partition in self.assignment:
             offset = CommittedOffset(self.turn, -1, "", self.world.clock.now_ms())
-            code = self.world.house.groups.commit(
+            code = self.world.house.groups.offsets.commit(
                 GROUP,
                 self.member_id,
                 self.instance,

@@ -60,11 +60,11 @@ class House:
         offsets = {
             ("t", n): CommittedOffset(1, -1, metadata, self.clock.now_ms()) for n in range(count)
         }
-        return set(self.groups.commit(group, "", None, -1, offsets).values())
+        return set(self.groups.offsets.commit(group, "", None, -1, offsets).values())
 
     @property
     def total(self) -> int:
-        return self.groups._footprint.total
+        return self.groups._directory.footprint.total
 
 
 def refused(what: object, *arguments: object) -> bool:
@@ -114,7 +114,7 @@ def test_offsets_are_charged_and_given_back() -> None:
     assert house.commit("g", 100, "m" * 4_000) == {ErrorCode.NONE}
     assert house.total == before, "the same offsets again"
     assert refused(house.commit, "h", 200, "m" * 4_000)
-    house.groups.forget_topic("t")
+    house.groups.offsets.forget_topic("t")
     assert house.total < 10_000
 
 

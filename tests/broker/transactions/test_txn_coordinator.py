@@ -417,13 +417,13 @@ def test_offsets_count_when_their_transaction_commits() -> None:
     producer = house.init()
     house.commit_offset(producer, 5)
     assert house.committed() is None
-    assert house.groups.undecided("g") == {(TOPIC, 0)}
+    assert house.groups.offsets.undecided("g") == {(TOPIC, 0)}
     house = house.after_a_kill()
     assert house.committed() is None
-    assert house.groups.undecided("g") == {(TOPIC, 0)}
+    assert house.groups.offsets.undecided("g") == {(TOPIC, 0)}
     house.end(producer, commit=True)
     assert house.committed() == 5
-    assert house.groups.undecided("g") == set()
+    assert house.groups.offsets.undecided("g") == set()
     house.commit_offset(producer, 9)
     house.end(producer, commit=False)
     assert house.committed() == 5

@@ -83,25 +83,25 @@ def test_the_right_offset_counts_whatever_happens_in_between(seed: int) -> None:
                 model.end(name, commit=commits)
         elif action < 0.92:
             if house.groups.group(place[0]) is not None:
-                house.groups.delete_offsets(place[0], [(TOPIC, place[1])])
+                house.groups.offsets.delete(place[0], [(TOPIC, place[1])])
                 model.delete(place)
         else:
             house = house.after_a_kill()
         for group in GROUPS:
-            found = house.groups.committed(group)
+            found = house.groups.offsets.of(group)
             for index in range(2):
                 offset = found.get((TOPIC, index))
                 expected = model.offset((group, index))
                 assert (None if offset is None else offset.offset) == expected
             # A replay reads only the last plain record of a key: after a deletion and another
             # commit it takes for undecided what can no longer change anything.
-            assert house.groups.undecided(group) >= model.undecided(group)
+            assert house.groups.offsets.undecided(group) >= model.undecided(group)
 
 
 def commit(house: House, place: Place, offset: int) -> None:
     group, index = place
     given = {(TOPIC, index): CommittedOffset(offset, -1, "", house.clock.now_ms())}
-    assert set(house.groups.commit(group, "", None, -1, given).values()) == {ErrorCode.NONE}
+    assert set(house.groups.offsets.commit(group, "", None, -1, given).values()) == {ErrorCode.NONE}
 
 
 def commit_in(
@@ -112,7 +112,7 @@ def commit_in(
     where = (OFFSETS_TOPIC, house.offsets.partition_of(group))
     house.transactions.add_partitions(name, *producer, [where])
     given = {(TOPIC, index): CommittedOffset(offset, -1, "", house.clock.now_ms())}
-    codes = house.groups.commit(group, "", None, -1, given, producer=producer)
+    codes = house.groups.offsets.commit(group, "", None, -1, given, producer=producer)
     assert set(codes.values()) == {ErrorCode.NONE}
 
 
@@ -137,12 +137,12 @@ def test_what_is_deleted_does_not_come_back_with_a_commit() -> None:
     house.commit_offset(producer, 1, group="deleted")
     house.commit_offset(producer, 2, group="kept")
     assert house.groups.delete("deleted") is ErrorCode.NONE
-    house.groups.forget_topic("another")
+    house.groups.offsets.forget_topic("another")
     house = house.after_a_kill()
     house.end(producer, commit=True)
     assert house.committed("deleted") is None
     assert house.committed("kept") == 2
     house.commit_offset(producer, 5, group="kept")
-    house.groups.forget_topic(TOPIC)
+    house.groups.offsets.forget_topic(TOPIC)
     house.end(producer, commit=True)
     assert house.committed("kept") is None

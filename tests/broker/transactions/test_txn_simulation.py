@@ -225,7 +225,7 @@ class World:
             known = {each for w in (*self.committed, *self.unknown) for each in w}
             assert there <= known
         assert self.house.committed() in self.offsets
-        assert self.house.groups.undecided("g") == set()
+        assert self.house.groups.offsets.undecided("g") == set()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -275,4 +275,4 @@ def test_no_transaction_hangs_whatever_a_power_cut_takes(seed: int) -> None:
         assert partition.last_stable_offset == partition.high_watermark
         for max_bytes in (1, 300, 1 << 20):
             world.house.read(index, max_bytes=max_bytes)
-    assert world.house.groups.undecided("g") == set()
+    assert world.house.groups.offsets.undecided("g") == set()

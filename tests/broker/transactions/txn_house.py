@@ -80,7 +80,9 @@ class House:
             clock=self.clock,
             timers=self.clock,
             store=self.topic,
-            markers=MarkerWriter(self.clock, self.replicas, self.groups.transaction_decided),
+            markers=MarkerWriter(
+                self.clock, self.replicas, self.groups.offsets.transaction_decided
+            ),
             new_producer_id=lambda: next(ids),
             limits=TransactionLimits(900_000, ID_EXPIRATION_MS),
         )
@@ -144,12 +146,12 @@ class House:
         place = (OFFSETS_TOPIC, self.offsets.partition_of(group))
         self.transactions.add_partitions(transactional_id, *producer, [place])
         given = {(TOPIC, 0): CommittedOffset(offset, -1, "", self.clock.now_ms())}
-        codes = self.groups.commit(group, "", None, -1, given, producer=producer)
+        codes = self.groups.offsets.commit(group, "", None, -1, given, producer=producer)
         if codes[TOPIC, 0] is not ErrorCode.NONE:
             raise KafkaError(codes[TOPIC, 0])
 
     def committed(self, group: str = "g") -> int | None:
-        found = self.groups.committed(group).get((TOPIC, 0))
+        found = self.groups.offsets.of(group).get((TOPIC, 0))
         return None if found is None else found.offset
 
     def read(self, index: int = 0, *, max_bytes: int = 1 << 20) -> list[str]:

@@ -55,7 +55,7 @@ def offset_commit(services: Services, exchange: Exchange, request: OffsetCommitR
                     expire_ms,
                 )
     services.offsets.ensure_topic()
-    codes = services.groups.commit(
+    codes = services.groups.offsets.commit(
         request.group_id,
         request.member_id,
         request.group_instance_id,

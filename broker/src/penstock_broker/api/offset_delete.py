@@ -38,7 +38,7 @@ def offset_delete(services: Services, exchange: Exchange, request: OffsetDeleteR
         for p in topic.partitions
         if topic.name not in denied and services.topics.has_partition(topic.name, p.partition_index)
     ]
-    codes = services.groups.delete_offsets(request.group_id, known)
+    codes = services.groups.offsets.delete(request.group_id, known)
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(

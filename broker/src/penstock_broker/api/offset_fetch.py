@@ -55,8 +55,8 @@ class GroupOffsets(NamedTuple):
 
 
 def _offsets(services: Services, group_id: str, require_stable: bool) -> GroupOffsets:
-    committed = services.groups.committed(group_id)
-    undecided = services.groups.undecided(group_id) if require_stable else set()
+    committed = services.groups.offsets.of(group_id)
+    undecided = services.groups.offsets.undecided(group_id) if require_stable else set()
     return GroupOffsets(committed, undecided)
 
 

@@ -82,7 +82,7 @@ def txn_offset_commit(
     if offsets:
         services.offsets.ensure_topic()
         _verify(services, request)
-        codes |= services.groups.commit(
+        codes |= services.groups.offsets.commit(
             group_id,
             request.member_id,
             request.group_instance_id,

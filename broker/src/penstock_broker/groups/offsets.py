@@ -15,7 +15,6 @@ from penstock_broker.clock import Clock
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode
-from penstock_broker.groups.coordinator import Change
 from penstock_broker.groups.members import StoredGroup
 from penstock_broker.groups.offset_records import (
     CommittedOffset,
@@ -31,6 +30,7 @@ from penstock_broker.groups.offset_records import (
     encode_offset_value,
 )
 from penstock_broker.groups.pending_offsets import Decision, PendingChange
+from penstock_broker.groups.store import Change
 from penstock_broker.log.keys import ProducerAndEpoch
 from penstock_broker.log.markers import read_marker
 from penstock_broker.replication.internal_topic import InternalTopic, batches

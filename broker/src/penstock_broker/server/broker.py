@@ -302,7 +302,7 @@ class Broker:
     def _topic_deleted(self, name: str) -> None:
         self.metadata_cache.forget(name)
         try:
-            self.groups.forget_topic(name)
+            self.groups.offsets.forget_topic(name)
         except KafkaError as error:
             _logger.warning("offsets of the deleted topic %s remain: %s", name, error)
 

@@ -42,6 +42,7 @@ EVENTS: dict[tuple[str, str], Names] = {
             "group state generation members joined left",
         ),
         ("group %s is not stored: %s", "group_not_stored", "group reason"),
+        ("group %s does not expire yet: %s", "group_not_expired", "group reason"),
     ),
     **_rows(
         "groups.offsets",

@@ -162,7 +162,7 @@ def group_metrics(groups: GroupCoordinator, replicas: ReplicaManager) -> Collect
         places = [
             (group.group_id, topic, index, offset.offset)
             for group in everything
-            for (topic, index), offset in list(groups.committed(group.group_id).items())
+            for (topic, index), offset in list(groups.offsets.of(group.group_id).items())
         ]
         yield gauge(f"{manager}_numoffsets", "Committed offsets.", len(places))
         yield from _lag_blocks(places, replicas)

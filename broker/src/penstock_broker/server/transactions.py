@@ -45,7 +45,7 @@ class Transactions:
             clock=clock,
             timers=timers,
             store=self.topic,
-            markers=MarkerWriter(clock, replicas, groups.transaction_decided),
+            markers=MarkerWriter(clock, replicas, groups.offsets.transaction_decided),
             new_producer_id=next_producer_id,
             limits=TransactionLimits(
                 config.transaction_max_timeout_ms,
