@@ -15,17 +15,33 @@ from typing import Any
 
 import pytest
 
+from penstock_broker.cluster.metadata_store import PRODUCER_ID_BLOCK
 from penstock_broker.config import BrokerConfig
+from penstock_broker.errors import ErrorCode
 from penstock_broker.server.broker import Broker
 from penstock_broker.testing.mem_files import MemFiles
 from penstock_broker.testing.raw_client import RawClient
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
+from penstock_broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from penstock_broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock_broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from penstock_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from penstock_broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock_broker.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock_broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from penstock_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 SEGMENT_BYTES = 64 << 10
 BATCHES = 60
@@ -145,3 +161,167 @@ async def test_a_fetch_whose_memory_cannot_be_read_says_so(tmp_path: Path) -> No
         disk.fail("read", times=100)
         answer = await ask(lambda client: client.ask(fetch_request(1, 0), 11))
         assert answer.responses[0].partitions[0].error_code == 56  # KAFKA_STORAGE_ERROR
+
+
+# -- topics ------------------------------------------------------------------------------------
+
+
+def create_request(*names: str, partitions: int = 2) -> CreateTopicsRequest:
+    topics = [
+        CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names
+    ]
+    return CreateTopicsRequest(topics=topics)
+
+
+def delete_request(*names: str) -> DeleteTopicsRequest:
+    topics = [DeleteTopicState(name=name) for name in names]
+    return DeleteTopicsRequest(topics=topics, timeout_ms=1_000)
+
+
+async def test_topics_are_made_changed_and_deleted(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (broker, disk, ask):
+        disk.watch()
+        for _ in range(2):  # the second time with names that checkpoints know
+            made = await ask(lambda client: client.ask(create_request("a", "b"), 7))
+            assert [each.error_code for each in made.topics] == [0, 0]
+            for name in ("a", "b"):
+                broker.replicas.partition(name, 1).append(
+                    memoryview(build_batch([NewRecord(None, b"x", 1)] * 3))
+                )
+            grown = await ask(
+                lambda client: client.ask(
+                    CreatePartitionsRequest(
+                        topics=[CreatePartitionsTopic(name="a", count=5)], timeout_ms=1_000
+                    ),
+                    3,
+                )
+            )
+            assert grown.results[0].error_code == 0
+            wanted = DeleteRecordsTopic(
+                name="a", partitions=[DeleteRecordsPartition(partition_index=1, offset=2)]
+            )
+            request = DeleteRecordsRequest(topics=[wanted], timeout_ms=1_000)
+            cut = await ask(lambda client: client.ask(request, 2))  # noqa: B023
+            assert cut.topics[0].partitions[0].low_watermark == 2
+            gone = await ask(lambda client: client.ask(delete_request("a", "b"), 6))
+            assert [each.error_code for each in gone.responses] == [0, 0]
+        assert disk.in_loop == []
+        assert any("log-start-offset-checkpoint" in each for each in disk.elsewhere)
+
+
+async def test_topics_that_are_made_by_asking_for_them(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (broker, disk, ask):
+        disk.watch()
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
+        answer = await ask(lambda client: client.ask(asked, 9))
+        assert answer.topics[0].error_code == 0
+        for key_type in (0, 1):
+            found = await ask(
+                lambda client: client.ask(
+                    FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"]),  # noqa: B023
+                    4,
+                )
+            )
+            assert found.coordinators[0].error_code == 0
+        assert disk.in_loop == []
+        assert set(broker.metadata.topics) == {"new", "__consumer_offsets", "__transaction_state"}
+
+
+async def test_producer_ids_beyond_the_block_at_hand(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, disk, ask):
+        disk.watch()
+
+        def ids(client: RawClient) -> list[int]:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+            found: list[int] = []
+            while len(found) < 3 * PRODUCER_ID_BLOCK:
+                answer = client.ask(request, 4)
+                if answer.error_code == 0:
+                    found.append(answer.producer_id)
+                else:
+                    assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return found
+
+        found = await ask(ids)
+        assert len(set(found)) == len(found)
+        assert disk.in_loop == []
+
+
+async def test_a_client_that_leaves_while_its_topic_is_being_saved(tmp_path: Path) -> None:
+    """What has been begun with the disk is finished: metadata and logs stay in step."""
+    gate, is_saving = threading.Event(), threading.Event()
+
+    def wait(operation: str, path: Path) -> None:
+        if path.name == "metadata.json.tmp" and operation == "sync":
+            is_saving.set()
+            assert gate.wait(15)
+
+    async with serving(tmp_path) as (broker, disk, ask):
+        disk.on_wait = wait
+
+        def leave(client: RawClient) -> None:
+            client.send(create_request("t"), 7)
+            assert is_saving.wait(15)
+
+        await ask(leave)
+        for connection in broker.listeners.limits.all():
+            connection.abort(None)
+        assert broker.metadata.topic("t") is None, "nobody sees what is not on the disk"
+        gate.set()
+        while broker.metadata.topic("t") is None:
+            await asyncio.sleep(0.01)
+        assert broker.replicas.has_partition("t", 1)
+
+
+async def test_changes_that_are_made_while_one_is_saved_share_the_next_write(
+    tmp_path: Path,
+) -> None:
+    gate, is_saving = threading.Event(), threading.Event()
+    saves: list[str] = []
+
+    def wait(operation: str, path: Path) -> None:
+        if path.name == "metadata.json.tmp" and operation == "sync":
+            saves.append(path.name)
+            is_saving.set()
+            assert gate.wait(15)
+
+    async with serving(tmp_path) as (broker, disk, ask):
+        disk.on_wait = wait
+        asked = [
+            asyncio.ensure_future(ask(lambda c, name=name: c.ask(create_request(name), 7)))
+            for name in ("a", "b", "c", "d")
+        ]
+        while not is_saving.is_set() or len(broker.dispatcher.long_works) < 4:
+            await asyncio.sleep(0.01)
+        gate.set()
+        answers = await asyncio.gather(*asked)
+        assert [answer.topics[0].error_code for answer in answers] == [0] * 4
+        assert len(saves) == 2
+        assert set(broker.metadata.topics) == {"a", "b", "c", "d"}
+
+
+async def test_a_save_that_fails_refuses_what_was_made_from_it(tmp_path: Path) -> None:
+    gate, is_saving = threading.Event(), threading.Event()
+
+    def wait(operation: str, path: Path) -> None:
+        if path.name == "metadata.json.tmp" and operation == "sync" and not gate.is_set():
+            is_saving.set()
+            assert gate.wait(15)
+            raise OSError(5, "the disk says no")
+
+    async with serving(tmp_path) as (broker, disk, ask):
+        disk.on_wait = wait
+        asked = [
+            asyncio.ensure_future(ask(lambda c, name=name: c.ask(create_request(name), 7)))
+            for name in ("a", "b", "c")
+        ]
+        while not is_saving.is_set() or len(broker.dispatcher.long_works) < 3:
+            await asyncio.sleep(0.01)
+        gate.set()
+        answers = await asyncio.gather(*asked)
+        codes = {answer.topics[0].error_code for answer in answers}
+        assert codes == {ErrorCode.KAFKA_STORAGE_ERROR}
+        assert not broker.metadata.topics
+        again = await ask(lambda client: client.ask(create_request("a"), 7))
+        assert again.topics[0].error_code == 0
+        assert set(broker.metadata.topics) == {"a"}

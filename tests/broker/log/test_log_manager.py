@@ -13,7 +13,8 @@ from random import Random
 import pytest
 from log_bench import values_of
 
-from penstock_broker.cluster.metadata_store import LocalMetadataStore, MetadataError
+from penstock_broker.cluster.metadata_file import MetadataError
+from penstock_broker.cluster.metadata_store import LocalMetadataStore
 from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.data_directory import DataDirectoryError, parse_log_directory_name
@@ -21,6 +22,7 @@ from penstock_broker.log.files import Files, OsFiles
 from penstock_broker.log.manager import LogManager
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.steps import run
 from penstock_broker.testing import MemFiles, SimClock
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.records import iter_batches
@@ -434,7 +436,7 @@ def test_a_recreated_topic_is_another(broker: Broker) -> None:
 def test_an_interrupted_deletion_is_finished_at_the_next_start(broker: Broker) -> None:
     broker.replicas.create_topic("t", 3, {})
     broker.append("t", 2, "a")
-    broker.metadata.delete_topic("t")
+    run(broker.metadata.deleting_topic("t"))
     broker.kill()
     assert broker.directories() == []
     assert not broker.metadata.deleting()
@@ -647,9 +649,9 @@ def test_cluster_id_has_kafkas_form(broker: Broker) -> None:
 
 
 def test_producer_ids_are_given_once(broker: Broker) -> None:
-    first = broker.metadata.allocate_producer_ids()
+    first = run(broker.metadata.allocating_producer_ids())
     broker.kill()
-    second = broker.metadata.allocate_producer_ids()
+    second = run(broker.metadata.allocating_producer_ids())
     assert not set(first) & set(second)
 
 

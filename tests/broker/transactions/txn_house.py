@@ -18,6 +18,7 @@ from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.manager import LogManager
 from penstock_broker.replication.partition import Partition
 from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.steps import run
 from penstock_broker.testing import MemFiles, SimClock
 from penstock_broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from penstock_broker.transactions.markers import MarkerWriter
@@ -69,7 +70,9 @@ class House:
             limits=CoordinatorLimits(),
         )
         self.groups.load(self.offsets.load())
-        ids = itertools.chain.from_iterable(iter(metadata.allocate_producer_ids, ()))
+        ids = itertools.chain.from_iterable(
+            iter(lambda: run(metadata.allocating_producer_ids()), ())
+        )
         self.topic = TransactionsTopic(
             clock=self.clock,
             metadata=metadata,

@@ -18,6 +18,7 @@ from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.steps import Step
 from penstock_broker.wire.messages.create_partitions import (
     API_KEY,
     CreatePartitionsRequest,
@@ -54,7 +55,7 @@ def create_partitions(
 
 def _grow(
     services: Services, exchange: Exchange, wanted: CreatePartitionsTopic, validate_only: bool
-) -> Generator[None, None, None]:
+) -> Generator[Step, None, None]:
     topic = services.topics.by_name(wanted.name)
     if wanted.assignments is not None:
         services.metadata.check_new_partitions(topic.name, wanted.count)

@@ -24,6 +24,7 @@ from penstock_broker.api.registry import api
 from penstock_broker.cluster.metadata_store import PARTITIONS_MAX
 from penstock_broker.config import LOG_SETTINGS, ConfigEntry
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.steps import Step
 from penstock_broker.wire.messages.create_topics import (
     API_KEY,
     CreatableTopic,
@@ -81,7 +82,7 @@ def _without_secrets(
 
 def _create(
     services: Services, exchange: Exchange, wanted: CreatableTopic, validate_only: bool
-) -> Generator[None, None, CreatableTopicResult]:
+) -> Generator[Step, None, CreatableTopicResult]:
     partitions = wanted.num_partitions
     if wanted.assignments:
         partitions = _check_assignments(services, wanted)

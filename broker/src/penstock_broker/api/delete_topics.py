@@ -20,6 +20,7 @@ from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.steps import Step
 from penstock_broker.wire.fields import UUID_ZERO
 from penstock_broker.wire.messages.delete_topics import (
     API_KEY,
@@ -62,7 +63,7 @@ def delete_topics(services: Services, exchange: Exchange, request: DeleteTopicsR
 
 def _delete(
     services: Services, exchange: Exchange, state: DeleteTopicState
-) -> Generator[None, None, DeletableTopicResult]:
+) -> Generator[Step, None, DeletableTopicResult]:
     if state.name is not None and state.topic_id != UUID_ZERO:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."

@@ -12,10 +12,14 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
+from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.steps import Step
 from penstock_broker.wire.messages.find_coordinator import (
     API_KEY,
     Coordinator,
@@ -45,20 +49,26 @@ def find_coordinator(
     if request.key_type not in _RESOURCES:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if exchange.api_version < 4:
-        found = _find(services, exchange, request.key_type, request.key)
+        found = yield from _find(services, exchange, request.key_type, request.key)
         return FindCoordinatorResponse(node_id=found.node_id, host=found.host, port=found.port)
     coordinators = []
     for key in request.coordinator_keys:
         try:
-            coordinators.append(_find(services, exchange, request.key_type, key))
+            found = yield from _find(services, exchange, request.key_type, key)
+            coordinators.append(found)
         except KafkaError as error:
             coordinators.append(_nobody(key, error))
         yield
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _find(services: Services, exchange: Exchange, key_type: int, key: str) -> Coordinator:
+def _find(
+    services: Services, exchange: Exchange, key_type: int, key: str
+) -> Generator[Step, None, Coordinator]:
     require(services, exchange, Operation.DESCRIBE, _RESOURCES[key_type], key)
+    yield from _ensure_topic(
+        services, TRANSACTIONS_TOPIC if key_type == TRANSACTION else OFFSETS_TOPIC
+    )
     if key_type == TRANSACTION:
         services.transactions.prepare(key)
     else:
@@ -67,6 +77,19 @@ def _find(services: Services, exchange: Exchange, key_type: int, key: str) -> Co
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     host, port = services.address_of(exchange.session.listener_name)
     return Coordinator(key=key, node_id=services.config.broker_id, host=host, port=port)
+
+
+def _ensure_topic(services: Services, name: str) -> Generator[Step, None, None]:
+    """Whoever is the first to ask makes the coordinators' topic; the others come again."""
+    if services.metadata.topic(name) is None:
+        try:
+            yield from services.topics.creating_internal(name)
+        except KafkaError as error:
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+            raise
+    elif not services.replicas.has_partition(name, 0):
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # it is not there quite yet
 
 
 def _nobody(key: str, error: KafkaError) -> Coordinator:

@@ -22,6 +22,8 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from penstock_broker.api.assignments import check_replication
 from penstock_broker.api.authorization import (
     Operation,
@@ -37,6 +39,7 @@ from penstock_broker.api.registry import api
 from penstock_broker.api.topics import DEFAULT_PARTITIONS
 from penstock_broker.cluster.topic import INTERNAL_TOPICS, Topic, check_topic_name
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.steps import Step
 from penstock_broker.wire.messages.metadata import (
     API_KEY,
     FLEXIBLE_FROM,
@@ -80,7 +83,7 @@ def metadata(services: Services, exchange: Exchange, request: MetadataRequest) -
             yield
     else:
         for each in {(each.name, each.topic_id): each for each in wanted}.values():
-            topics.append(_topic(services, exchange, request, each))
+            topics.append((yield from _topic(services, exchange, request, each)))
             yield
     operations = OPERATIONS_NOT_ASKED
     if request.include_cluster_authorized_operations:
@@ -111,10 +114,10 @@ def _topic(
     exchange: Exchange,
     request: MetadataRequest,
     wanted: MetadataRequestTopic,
-) -> bytes:
+) -> Generator[Step, None, bytes]:
     version = exchange.api_version
     try:
-        topic = _find(services, exchange, request, wanted)
+        topic = yield from _find(services, exchange, request, wanted)
     except KafkaError as error:
         name = None if wanted.topic_id.int else wanted.name
         return encode(
@@ -131,7 +134,7 @@ def _find(
     exchange: Exchange,
     request: MetadataRequest,
     wanted: MetadataRequestTopic,
-) -> Topic:
+) -> Generator[Step, None, Topic]:
     """A topic that is asked for, perhaps made for that. KafkaError: nothing is said of topics
     that the client may not know of, not even whether they are there."""
     name = wanted.name
@@ -148,17 +151,22 @@ def _find(
     ):
         if not may_create_topic(services, exchange, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return _create(services, name)
+        return (yield from _create(services, name))
     check_topic_name(name)
     return services.topics.by_name(name)
 
 
-def _create(services: Services, name: str) -> Topic:
+def _create(services: Services, name: str) -> Generator[Step, None, Topic]:
     check_topic_name(name)
-    if name in INTERNAL_TOPICS:
-        return services.topics.create_internal(name)
-    check_replication(-1, services.config)
-    return services.topics.create(name, DEFAULT_PARTITIONS, {})
+    try:
+        if name in INTERNAL_TOPICS:
+            return (yield from services.topics.creating_internal(name))
+        check_replication(-1, services.config)
+        return (yield from services.topics.creating(name, DEFAULT_PARTITIONS, {}))
+    except KafkaError as error:
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        return services.topics.by_name(name)  # another request makes it; unknown until it is there
 
 
 class MetadataCache:

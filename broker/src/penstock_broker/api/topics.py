@@ -10,7 +10,8 @@ from penstock_broker.cluster.topic import Topic
 from penstock_broker.config import BrokerConfig, ConfigEntry, ConfigError
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.replication.internal_topic import creation_of
-from penstock_broker.replication.replica_manager import ReplicaManager, run
+from penstock_broker.replication.replica_manager import ReplicaManager
+from penstock_broker.steps import Step, run
 
 DEFAULT_PARTITIONS = -1
 
@@ -72,7 +73,11 @@ class TopicAdmin:
     def create_internal(self, name: str) -> Topic:
         """Create one of the broker's own topics, with the settings of its own, whoever is the
         first to ask for it. KafkaError as :meth:`creating`."""
-        return self.create(name, *creation_of(name, self._config))
+        return run(self.creating_internal(name))
+
+    def creating_internal(self, name: str) -> Generator[Step, None, Topic]:
+        """:meth:`create_internal` step by step."""
+        return (yield from self.creating(name, *creation_of(name, self._config)))
 
     def creating(
         self,
@@ -81,7 +86,7 @@ class TopicAdmin:
         configs: Mapping[str, str],
         *,
         validate_only: bool = False,
-    ) -> Generator[None, None, Topic]:
+    ) -> Generator[Step, None, Topic]:
         """Create a topic step by step, -1 partitions meaning the broker's default. KafkaError as
         :meth:`ReplicaManager.create_topic`, and POLICY_VIOLATION where there is no room."""
         if partitions == DEFAULT_PARTITIONS:
@@ -97,7 +102,7 @@ class TopicAdmin:
         """Delete a topic at once. KafkaError as :meth:`ReplicaManager.delete_topic`."""
         run(self.deleting(topic))
 
-    def deleting(self, topic: Topic) -> Generator[None, None, None]:
+    def deleting(self, topic: Topic) -> Generator[Step, None, None]:
         """Delete a topic step by step. KafkaError as :meth:`ReplicaManager.delete_topic`."""
         _require_not_internal(topic)
         try:
@@ -108,7 +113,7 @@ class TopicAdmin:
 
     def growing(
         self, topic: Topic, total: int, *, validate_only: bool = False
-    ) -> Generator[None, None, None]:
+    ) -> Generator[Step, None, None]:
         """Let a topic have ``total`` partitions, step by step. KafkaError."""
         _require_not_internal(topic)
         self._metadata.check_new_partitions(topic.name, total)
@@ -128,10 +133,16 @@ class TopicAdmin:
     def set_configs(
         self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
+        """Replace a topic's overrides at once; INVALID_CONFIG."""
+        run(self.setting_configs(topic, configs, validate_only=validate_only))
+
+    def setting_configs(
+        self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> Generator[Step, None, None]:
         """Replace a topic's overrides; INVALID_CONFIG."""
         self._check(configs)
         if not validate_only:
-            self._replicas.set_configs(topic.name, configs)
+            yield from self._replicas.setting_configs(topic.name, configs)
 
     def _check(self, configs: Mapping[str, str]) -> None:
         """INVALID_CONFIG unless they are valid, together and with the broker's own."""

@@ -22,19 +22,27 @@ class CheckpointDamagedError(Exception):
     """The file is not a whole checkpoint."""
 
 
-def write_lines(files: Files, path: Path, entries: Iterable[str]) -> None:
-    """Replace the checkpoint; after a crash there is the old one or the new one."""
+def write_lines(files: Files, path: Path, entries: Iterable[str], *, sync: bool = True) -> None:
+    """Replace the checkpoint; after a crash there is the old one or the new one, or, without
+    ``sync`` and after a power cut, one that is found to be damaged."""
     lines = list(entries)
-    replace_file(files, path, "\n".join((_VERSION, str(len(lines)), *lines, "")).encode())
+    data = "\n".join((_VERSION, str(len(lines)), *lines, "")).encode()
+    replace_file(files, path, data, sync=sync)
 
 
 def read_lines(files: Files, path: Path) -> list[str]:
     """Its entries; none where there is no file. :class:`CheckpointDamagedError`."""
     try:
-        lines = read_file(files, path).decode("ascii", "replace").splitlines()
+        text = read_file(files, path).decode("ascii", "replace")
     except FileNotFoundError:
         return []
-    if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
+    lines = text.splitlines()
+    if (
+        not text.endswith("\n")
+        or len(lines) < 2
+        or lines[0] != _VERSION
+        or lines[1] != str(len(lines) - 2)
+    ):
         raise CheckpointDamagedError(f"{path} is damaged")
     return lines[2:]
 

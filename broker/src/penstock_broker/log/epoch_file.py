@@ -46,7 +46,13 @@ def epochs_of(segments: Iterable[Segment]) -> LeaderEpochs:
     return epochs
 
 
-def write_epochs(files: Files, directory: Path, epochs: LeaderEpochs) -> None:
-    """Replace the file; it is on the disk when this returns. OSError."""
-    entries = [f"{epoch} {start}" for epoch, start in epochs.entries()]
-    write_lines(files, directory / EPOCHS_FILE, entries)
+def write_epochs(
+    files: Files, directory: Path, entries: Iterable[tuple[int, int]], *, sync: bool = True
+) -> None:
+    """Replace the file; with ``sync`` it is on the disk when this returns. OSError.
+
+    An epoch begins without a sync, in the event loop, as with Kafka (KAFKA-15046): until the first
+    flush of its records a power cut may damage the file, and it is made again from the batches.
+    """
+    lines = [f"{epoch} {start}" for epoch, start in entries]
+    write_lines(files, directory / EPOCHS_FILE, lines, sync=sync)

@@ -417,18 +417,21 @@ def read_file(files: Files, path: Path) -> bytes:
     return file.read(0, file.size())
 
 
-def replace_file(files: Files, path: Path, data: bytes) -> None:
+def replace_file(files: Files, path: Path, data: bytes, *, sync: bool = True) -> None:
     """Put ``data`` in the place of a small file: after a crash it holds the old or the new.
 
-    Written beside, synced, renamed over, and the folder synced.
+    Written beside, synced, renamed over, and the folder synced. Without ``sync`` that holds for a
+    kill only: after a power cut it may hold a part of the new.
     """
     beside = path.with_name(path.name + ".tmp")
     file = files.open(beside, create=True)
     file.truncate(0)
     file.write(data, 0)
-    file.sync()
+    if sync:
+        file.sync()
     files.rename(beside, path)
-    files.sync_directory(path.parent)
+    if sync:
+        files.sync_directory(path.parent)
 
 
 def append_line(files: Files, path: Path, line: bytes) -> None:

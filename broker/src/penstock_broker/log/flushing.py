@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock_broker.log.epoch_file import write_epochs
 from penstock_broker.log.files import File
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ class FlushJob:
     files: tuple[File, ...]
     with_directory: bool = True
     """Whether the names in the log's directory have to be synced, too."""
+    epochs: tuple[tuple[int, int], ...] | None = None
+    """Leader epochs with their first offsets, where they have been written and not synced."""
 
     def run(self) -> None:
         """Sync the files; in any thread. Then give the job to :meth:`Log.flushed`. OSError."""
@@ -36,3 +39,5 @@ class FlushJob:
                     errno.ENOENT, os.strerror(errno.ENOENT), str(place.directory)
                 )
             place.files.sync_directory(place.directory)
+        if self.epochs is not None and place.files.exists(place.directory):
+            write_epochs(place.files, place.directory, self.epochs)

@@ -97,6 +97,7 @@ class Log:
         self._seen_offset = 0
         """What readers may have seen before ``flush.messages`` became 1."""
         self._names_changed = True
+        self._epochs_synced = True
 
     @classmethod
     def open(
@@ -137,7 +138,7 @@ class Log:
         log.cleaned = cleaned
         if known_epochs is None and log.size_bytes:
             log.epochs = epochs_of(log.segments)
-            write_epochs(place.files, place.directory, log.epochs)
+            write_epochs(place.files, place.directory, log.epochs.entries())
         if not recovered.clean and (recovered.cut is not None or log.holds_back):
             log.flush()
         return log
@@ -339,8 +340,9 @@ class Log:
 
     def _begin_epoch(self, epoch: int, offset: int) -> None:
         self.epochs.note(epoch, offset)
+        self._epochs_synced = False
         try:
-            write_epochs(self.place.files, self.place.directory, self.epochs)
+            write_epochs(self.place.files, self.place.directory, self.epochs.entries(), sync=False)
         except OSError as error:
             self.fail(f"cannot write its leader epochs: {error}")
             raise self._offline() from error
@@ -538,7 +540,9 @@ class Log:
             return None
         files = self._segments.to_sync(self.recovery_point)
         with_names, self._names_changed = self._names_changed, False
-        return FlushJob(self, self._end_offset, files, with_names)
+        epochs = None if self._epochs_synced else tuple(self.epochs.entries())
+        self._epochs_synced = True
+        return FlushJob(self, self._end_offset, files, with_names, epochs)
 
     def flushed(self, job: FlushJob) -> None:
         """Take note that a job has run."""

@@ -30,7 +30,7 @@ from typing import Any
 from penstock_broker.clock import Clock
 from penstock_broker.config import LogConfig
 from penstock_broker.errors import KafkaError
-from penstock_broker.log.checkpoint import CheckpointDamagedError, OffsetCheckpoint
+from penstock_broker.log.checkpoint import CheckpointDamagedError
 from penstock_broker.log.data_directory import (
     log_directory_name,
     parse_log_directory_name,
@@ -41,6 +41,7 @@ from penstock_broker.log.data_directory import (
 from penstock_broker.log.files import Files, Lock, OsFiles, append_line, replace_file
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.group_flush import GroupFlush
+from penstock_broker.log.kept_offsets import KeptOffsets
 from penstock_broker.log.keys import TopicPartition
 from penstock_broker.log.log import Log
 from penstock_broker.log.open_files import OpenFiles
@@ -50,6 +51,7 @@ from penstock_broker.log.retention import Retention
 from penstock_broker.log.scan import BadBatchError
 from penstock_broker.log.trash import Trash
 from penstock_broker.metrics import Metrics
+from penstock_broker.steps import Work
 
 _log = logging.getLogger(__name__)
 
@@ -85,19 +87,20 @@ class LogManager:
         self._trash.run_in_background = self._in_background
         self._lock: Lock | None = None
         self._logs: dict[TopicPartition, Log] = {}
-        self._recovery_points = OffsetCheckpoint(
-            files, data_dir / "recovery-point-offset-checkpoint"
+        self._points = KeptOffsets(
+            files,
+            data_dir / "recovery-point-offset-checkpoint",
+            lambda log: log.recovery_point,
+            zeros=True,
         )
-        self._log_starts = OffsetCheckpoint(files, data_dir / "log-start-offset-checkpoint")
-        self._known_points: dict[TopicPartition, int] = {}
-        self._known_starts: dict[TopicPartition, int] = {}
-        self._written_points: dict[TopicPartition, int] = {}
-        self._written_starts: dict[TopicPartition, int] = {}
-        self._has_forgotten = False
+        self._starts = KeptOffsets(
+            files,
+            data_dir / "log-start-offset-checkpoint",
+            lambda log: log.log_start_offset,
+            zeros=False,
+        )
         self.open_files = OpenFiles(files)
-        self.retention = Retention(
-            self._logs.values, self.checkpoint_log_starts, clock, self.metrics
-        )
+        self.retention = Retention(self._logs.values, self.log_starts_job, clock, self.metrics)
         self._bytes_checked = 0
         self._owner = _Owner(self, self._trash)
 
@@ -114,19 +117,16 @@ class LogManager:
         self._files.sync_directory(self.data_dir)
         leftovers = [self.data_dir / name for name in names if name.endswith("-delete")]
         self._trash.put_renamed(leftovers, 0)
-        self._known_points = self._read(self._recovery_points)
-        self._known_starts = self._read(self._log_starts)
-        self._written_points = dict(self._known_points)
-        self._written_starts = dict(self._known_starts)
+        self._read(self._points)
+        self._read(self._starts)
 
-    def _read(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
-        """Its offsets; without them, everything is checked."""
+    def _read(self, offsets: KeptOffsets) -> None:
+        """Without them, everything is checked."""
         try:
-            return checkpoint.read()
+            offsets.load()
         except CheckpointDamagedError as damage:
             _log.warning("%s: all logs are checked from their beginning", damage)
             self.was_clean = False
-            return {}
 
     def close(self) -> None:
         """Sync and close all logs, write the checkpoints, release the directory.
@@ -216,7 +216,9 @@ class LogManager:
             raise FileExistsError(f"{directory} is there already")
         if not is_lost:
             self._forget_offsets(topic, partition)
-            self._write_forgotten()
+            forget = self.forgetting_offsets([(topic, partition)])
+            if forget is not None:
+                forget()
         try:
             self._files.make_directory(directory)
             write_topic_id(self._files, directory, topic_id)
@@ -232,7 +234,7 @@ class LogManager:
 
         OSError: it cannot be read; the others can still be opened.
         """
-        clean = self.was_clean and (topic, partition) in self._known_points
+        clean = self.was_clean and (topic, partition) in self._points
         try:
             log = self._open(topic, partition, config, clean=clean)
         except BadBatchError as damage:
@@ -268,8 +270,8 @@ class LogManager:
             place,
             config,
             self._clock,
-            recovery_point=self._known_points.get(key, 0),
-            log_start_offset=self._known_starts.get(key, 0),
+            recovery_point=self._points.get(key),
+            log_start_offset=self._starts.get(key),
             clean=clean,
         )
         log.producers.producers_max = self.producers_max
@@ -277,9 +279,10 @@ class LogManager:
         self._logs[key] = log
         return log
 
-    def delete(self, logs: Iterable[TopicPartition]) -> None:
+    def delete(self, logs: Iterable[TopicPartition], *, sync: bool = True) -> None:
         """Delete logs: their directories are renamed at once, and removed in the background.
 
+        With ``sync`` that is on the disk when this returns; else after :meth:`sync_names`.
         OSError of the first that cannot be renamed, after trying the others.
         """
         problem: OSError | None = None
@@ -297,22 +300,22 @@ class LogManager:
                 renamed += self._rename(*key, "delete")
             except OSError as error:
                 problem = problem or error
-        self.sync_names()
+        if sync:
+            self.sync_names()
         self._trash.put_renamed(renamed, delay_ms)
         if problem is not None:
             raise problem
 
     def _forget_offsets(self, topic: str, partition: int) -> None:
-        point = self._known_points.pop((topic, partition), None)
-        start = self._known_starts.pop((topic, partition), None)
-        self._has_forgotten |= point is not None or start is not None
+        self._points.forget((topic, partition))
+        self._starts.forget((topic, partition))
 
-    def _write_forgotten(self) -> None:
-        """Before a log of the same name begins: the offsets of the old one would hide records."""
-        if self._has_forgotten:
-            self.checkpoint_recovery_points()
-            self.checkpoint_log_starts()
-            self._has_forgotten = False
+    def forgetting_offsets(self, keys: Iterable[TopicPartition]) -> Work | None:
+        """What another thread has to write down before these logs begin: the offsets of deleted
+        ones of their names would hide records. None where nothing is written of them."""
+        if not any(self._points.is_written(key) or self._starts.is_written(key) for key in keys):
+            return None
+        return self.checkpoint_job()
 
     def set_aside(self, topic: str, partition: int, reason: str) -> None:
         """Keep a log that belongs to no topic under another name."""
@@ -348,20 +351,27 @@ class LogManager:
 
     # -- what is written down ----------------------------------------------------------------
 
+    def checkpoint_job(self) -> Work:
+        """What writes down, in any thread, where the logs begin and what of them is on the disk."""
+        write_points, write_starts = self._points.job(self._logs), self._starts.job(self._logs)
+
+        def write() -> None:
+            write_points()
+            write_starts()
+
+        return write
+
+    def log_starts_job(self) -> Work:
+        """What writes down, in any thread, where the logs begin now."""
+        return self._starts.job(self._logs)
+
     def checkpoint_recovery_points(self) -> None:
-        """Write down what is on the disk. OSError."""
-        points = self._known_points | {key: log.recovery_point for key, log in self._logs.items()}
-        if points != self._written_points:
-            self._recovery_points.write(points)
-            self._known_points, self._written_points = points, dict(points)
+        """Write down what is on the disk, here and now. OSError."""
+        self._points.job(self._logs)()
 
     def checkpoint_log_starts(self) -> None:
-        """Write down where the logs begin. OSError."""
-        known = self._known_starts | {key: log.log_start_offset for key, log in self._logs.items()}
-        starts = {key: offset for key, offset in known.items() if offset}
-        if starts != self._written_starts:
-            self._log_starts.write(starts)
-            self._known_starts, self._written_starts = starts, dict(starts)
+        """Write down where the logs begin, here and now. OSError."""
+        self._starts.job(self._logs)()
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Move the starts of several logs with one checkpoint. KafkaError of any of them."""

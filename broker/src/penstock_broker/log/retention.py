@@ -10,15 +10,20 @@ active segment goes too once it has expired, after a new one has been begun.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock_broker.clock import Clock
 from penstock_broker.errors import KafkaError
+from penstock_broker.log.files import ColdReadError, not_waiting
 from penstock_broker.log.log import Log
 from penstock_broker.metrics import Metrics
+from penstock_broker.steps import Step, Work, run
 
 _log = logging.getLogger(__name__)
+
+COLD_LOOKS_MAX = 1_000
+"""Reads of indexes that are not in memory, for one log; then the disk is waited for."""
 
 
 class Sized(Protocol):
@@ -80,28 +85,32 @@ class Retention:
     def __init__(
         self,
         logs: Callable[[], Iterable[Log]],
-        write_starts: Callable[[], None],
+        starts_job: Callable[[], Work],
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._logs = logs
-        self._write_starts = write_starts
+        self._starts_job = starts_job
         self._clock = clock
         self._metrics = metrics
 
     def enforce(self, only: Iterable[Log] | None = None) -> int:
+        """:meth:`enforcing` at once."""
+        return run(self.enforcing(only))
+
+    def enforcing(self, only: Iterable[Log] | None = None) -> Generator[Step, None, int]:
         """Delete what ``retention.ms`` and ``retention.bytes`` say, in logs that are not offline;
         how many segments. OSError: the new starts cannot be written down."""
         deleted = 0
         moved: list[Log] = []
         for log in list(self._logs()) if only is None else only:
             if self.wants(log):
-                count = self._move_start(log)
+                count = yield from self._moving_start(log)
                 deleted += count
                 if count:
                     moved.append(log)
         if moved:
-            self._write_starts()
+            yield self._starts_job()
         for log in moved:
             try:
                 log.delete_old_segments()
@@ -124,6 +133,19 @@ class Retention:
                 log.fail(f"cannot look at its segments: {error}")
                 return False
         return True
+
+    def _moving_start(self, log: Log) -> Generator[Step, None, int]:
+        """:meth:`_move_start` when another thread has read the indexes that it looks at."""
+        for _ in range(COLD_LOOKS_MAX):
+            try:
+                with not_waiting():
+                    return self._move_start(log)
+            except ColdReadError as cold:
+                try:
+                    yield cold.prefetch
+                except OSError:
+                    break  # reading it here says what is wrong
+        return self._move_start(log)
 
     def _move_start(self, log: Log) -> int:
         """Move the start of a log to where retention wants it; how many segments that leaves."""

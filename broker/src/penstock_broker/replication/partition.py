@@ -27,6 +27,9 @@ from penstock_broker.wire.records import RecordBatch, validate_batches
 ALL_THAT_WAITED = 1 << 62
 """More bytes than anybody waits for: a marker lets readers see what came long before it."""
 
+HIGH_WATERMARK = -1
+"""As an offset of DeleteRecords."""
+
 
 class Partition:
     """The leader of one partition. Owned by the event loop.
@@ -272,13 +275,21 @@ class Partition:
             return -1, -1
         return self.log.end_of_epoch(epoch)
 
-    def delete_records(self, before_offset: int) -> int:
-        """Move the log's start; -1 means to the high watermark. Returns the start.
+    def advance_start(self, before_offset: int) -> bool:
+        """Move the log's start; -1 means to the high watermark. Whether it moved: then that is to
+        be written down, and segments below may go (``Log.delete_old_segments``).
 
         KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
-        if before_offset == -1:
-            before_offset = self.high_watermark
+        return self.log.advance_start(self._start_wanted(before_offset))
+
+    def delete_records(self, before_offset: int) -> int:
+        """Do all of that; returns the start. KafkaError as :meth:`advance_start`."""
+        return self.log.delete_records(self._start_wanted(before_offset))
+
+    def _start_wanted(self, before_offset: int) -> int:
+        if before_offset == HIGH_WATERMARK:
+            return self.high_watermark
         if not 0 <= before_offset <= self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        return self.log.delete_records(before_offset)
+        return before_offset

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import TypeVar
 
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.cluster.topic import Topic
@@ -22,11 +21,11 @@ from penstock_broker.log.keys import TopicPartition
 from penstock_broker.log.log import Log
 from penstock_broker.log.manager import LogManager
 from penstock_broker.replication.partition import Partition
+from penstock_broker.steps import Commit, Step, run
 
 _log = logging.getLogger(__name__)
 
 Listener = Callable[[Partition, int], None]
-Made = TypeVar("Made")
 DELETED_AT_ONCE = 100
 """Logs deleted in one step."""
 
@@ -77,7 +76,7 @@ class ReplicaManager:
         if lost:
             # Offsets above the end may have been served before the crash with other records:
             # under a new epoch nobody takes the one for the other (KIP-101).
-            self._metadata.raise_leader_epochs(lost)
+            run(self._metadata.raising_leader_epochs(lost))
             for key in lost:
                 epoch = self._metadata.topics[key[0]].partitions[key[1]].leader_epoch
                 self._partitions[key].leader_epoch = epoch
@@ -217,7 +216,7 @@ class ReplicaManager:
 
     def creating_topic(
         self, name: str, partitions: int, configs: Mapping[str, str]
-    ) -> Generator[None, None, Topic]:
+    ) -> Generator[Step, None, Topic]:
         """:meth:`create_topic`, a log at each step: thousands of them take seconds."""
         self._metadata.check_new_topic(name, partitions, configs)
         topic_id = uuid.uuid4()
@@ -225,7 +224,7 @@ class ReplicaManager:
             name, range(partitions), topic_id, self._log_config(configs)
         )
         try:
-            topic = self._metadata.create_topic(name, partitions, configs, topic_id)
+            topic = yield from self._metadata.creating_topic(name, partitions, configs, topic_id)
         except OSError as error:
             self._discard(name, logs)
             raise _storage_error(f"cannot create topic {name}", error) from error
@@ -241,14 +240,14 @@ class ReplicaManager:
         INVALID_PARTITIONS, KAFKA_STORAGE_ERROR."""
         return run(self.creating_partitions(name, total))
 
-    def creating_partitions(self, name: str, total: int) -> Generator[None, None, Topic]:
+    def creating_partitions(self, name: str, total: int) -> Generator[Step, None, Topic]:
         """:meth:`create_partitions`, a log at each step."""
         topic = self._metadata.check_new_partitions(name, total)
         config = self._log_config(topic.configs)
         new = range(len(topic.partitions), total)
         logs = yield from self._create_logs(name, new, topic.topic_id, config)
         try:
-            topic = self._metadata.add_partitions(name, total)
+            topic = yield from self._metadata.adding_partitions(name, total)
         except OSError as error:
             self._discard(name, logs)
             raise _storage_error(f"cannot add partitions to {name}", error) from error
@@ -260,10 +259,16 @@ class ReplicaManager:
         return topic
 
     def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
+        """:meth:`setting_configs` at once."""
+        return run(self.setting_configs(name, configs))
+
+    def setting_configs(
+        self, name: str, configs: Mapping[str, str]
+    ) -> Generator[Step, None, Topic]:
         """Replace a topic's overrides, and use them. KafkaError: UNKNOWN_TOPIC_OR_PARTITION,
         INVALID_CONFIG, KAFKA_STORAGE_ERROR."""
         try:
-            topic = self._metadata.set_configs(name, configs)
+            topic = yield from self._metadata.setting_configs(name, configs)
         except OSError as error:
             raise _storage_error(f"cannot change topic {name}", error) from error
         config = self._log_config(configs)
@@ -288,10 +293,10 @@ class ReplicaManager:
         UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR."""
         return run(self.deleting_topic(name))
 
-    def deleting_topic(self, name: str) -> Generator[None, None, Topic]:
+    def deleting_topic(self, name: str) -> Generator[Step, None, Topic]:
         """:meth:`delete_topic`: unknown after the first step, its name free after the last."""
         try:
-            topic = self._metadata.delete_topic(name)
+            topic = yield from self._metadata.deleting_topic(name)
         except OSError as error:
             raise _storage_error(f"cannot delete topic {name}", error) from error
         self.logs.metrics.forget_topic(name)
@@ -305,9 +310,10 @@ class ReplicaManager:
         self._creating.add(name)
         try:
             for at in range(0, len(keys), DELETED_AT_ONCE):
-                self.logs.delete(keys[at : at + DELETED_AT_ONCE])
+                self.logs.delete(keys[at : at + DELETED_AT_ONCE], sync=False)
                 if at + DELETED_AT_ONCE < len(keys):
-                    yield
+                    yield None
+            yield Commit(self.logs.sync_names)
             self._metadata.forget_deleted([topic.topic_id])
         except OSError as error:
             # The metadata remembers; the next start removes what is left.
@@ -335,18 +341,19 @@ class ReplicaManager:
 
     def _create_logs(
         self, name: str, indexes: range, topic_id: uuid.UUID, config: LogConfig
-    ) -> Generator[None, None, dict[int, Log]]:
+    ) -> Generator[Step, None, dict[int, Log]]:
         if name in self._creating:
             code = ErrorCode.INVALID_REQUEST if indexes.start else ErrorCode.TOPIC_ALREADY_EXISTS
             raise KafkaError(code, f"Topic '{name}' is being made or deleted.")
         self._creating.add(name)
         logs: dict[int, Log] = {}
         try:
+            yield self.logs.forgetting_offsets([(name, index) for index in indexes])
             for index in indexes:
                 logs[index] = self.logs.create(name, index, topic_id, config)
                 self._created += 1
-                yield
-            self.logs.sync_names()
+                yield None
+            yield self.logs.sync_names
         except OSError as error:
             self._discard(name, logs)
             raise _storage_error(f"cannot create logs of {name}", error) from error
@@ -372,16 +379,6 @@ class ReplicaManager:
 
     def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
         return self._config.topic_config(configs)
-
-
-def run(steps: Generator[None, None, Made]) -> Made:
-    """Do all steps at once; what they give."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            made: Made = end.value
-            return made
 
 
 def _storage_error(what: str, error: OSError) -> KafkaError:

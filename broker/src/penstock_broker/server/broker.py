@@ -23,7 +23,8 @@ from penstock_broker.api.metadata import MetadataCache
 from penstock_broker.api.registry import Api, api_table
 from penstock_broker.api.topics import TopicAdmin
 from penstock_broker.clock import Clock, SystemClock, Timers
-from penstock_broker.cluster.metadata_store import LocalMetadataStore, MetadataError
+from penstock_broker.cluster.metadata_file import MetadataError
+from penstock_broker.cluster.metadata_store import LocalMetadataStore
 from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.config import BrokerConfig, ConfigError
 from penstock_broker.config.table import split_address
@@ -49,6 +50,7 @@ from penstock_broker.server.limits import ConnectionLimits
 from penstock_broker.server.listeners import CannotListenError, Listeners
 from penstock_broker.server.log_jobs import LogJobs
 from penstock_broker.server.observation import Observation, StopWantedError
+from penstock_broker.server.producer_ids import ProducerIds
 from penstock_broker.server.purgatory import DelayedOperations
 from penstock_broker.server.timers import LoopTimers
 from penstock_broker.server.tls import TlsError
@@ -85,7 +87,6 @@ class Broker:
         self._data_dir = data_dir
         self._timers = make_timers(self._loop, self._clock)
         self._jobs = BackgroundJobs(self._loop, self._clock, self._timers)
-        self._producer_ids = iter(range(0))
         self.metrics = Metrics()
         self.logs = LogManager(data_dir, self._clock, self._files, self.metrics)
         self.logs.producers_max = config.max_producer_ids_per_partition
@@ -117,10 +118,11 @@ class Broker:
         await self._observe()
         try:
             self._assemble()
-            dispatcher = self._make_dispatcher(self.services, api_table())
-            self.listeners.prepare(host, port, dispatcher, self.scram)
+            self.dispatcher = self._make_dispatcher(self.services, api_table())
+            self.listeners.prepare(host, port, self.dispatcher, self.scram)
             # In a thread: recovery may take minutes, and probes ask meanwhile how far it is.
             await self._loop.run_in_executor(None, self.replicas.start, self.observation.loaded)
+            await self._loop.run_in_executor(None, self.producer_ids.begin)
             self.groups.load(self.offsets.load())
             self.transactions.load()
         except (ConfigError, TlsError, MetadataError, OSError, KafkaError) as error:
@@ -166,6 +168,7 @@ class Broker:
         self.metadata = LocalMetadataStore(
             self._data_dir / "metadata.json", self._files, clock, config.broker_id
         )
+        self.producer_ids = ProducerIds(self.metadata, self._loop)
         self.broker_configs = BrokerConfigs(config, self.metadata)
         config = self.config = self.broker_configs.current
         self.replicas = ReplicaManager(config, self.metadata, self.logs)
@@ -201,7 +204,7 @@ class Broker:
                 self.metrics.fetch_sessions_evicted,
             ),
             quotas=self.quotas,
-            next_producer_id=self._next_producer_id,
+            next_producer_id=self.producer_ids.next,
             metrics=self.metrics,
             address_of=self.listeners.address_of,
             scram=self.scram,
@@ -243,7 +246,7 @@ class Broker:
             replicas=self.replicas,
             topics=self.topics,
             groups=self.groups,
-            next_producer_id=self._next_producer_id,
+            next_producer_id=self.producer_ids.next,
             metrics=self.metrics,
         )
 
@@ -274,14 +277,6 @@ class Broker:
             self.log_jobs.use_config,
         ]
         self.listeners = Listeners(config, self._loop, limits, self.metrics)
-
-    def _next_producer_id(self) -> int:
-        """The next id of the block at hand; a block that a kill leaves unused stays unused."""
-        found = next(self._producer_ids, None)
-        if found is None:
-            self._producer_ids = iter(self.metadata.allocate_producer_ids())
-            found = next(self._producer_ids)
-        return found
 
     # -- what follows from what ----------------------------------------------------------------
 
@@ -331,6 +326,7 @@ class Broker:
         await self.listeners.drain(DRAIN_SECONDS)
         self.listeners.close_all()
         await asyncio.sleep(0)
+        await self.dispatcher.long_works.finish()
         self.transactions.stop()
         self.log_jobs.stop()
         self.replicas.close()

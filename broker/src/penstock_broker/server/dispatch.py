@@ -235,7 +235,7 @@ class Dispatcher:
         self._table = table
         self._clock = RequestClock()
         self.rest = self._clock.rest
-        self._long_works = LongWorks(self._handle)
+        self.long_works = LongWorks(self._handle)
         self._throttling = Throttling(
             services.quotas, services.clock.monotonic, services.metrics.throttle_seconds
         )
@@ -296,7 +296,7 @@ class Dispatcher:
             if reply is None:
                 reply = route.api.handle(self._services, exchange, request)
             if type(reply) is GeneratorType:
-                reply = self._long_works.go_on(exchange, request, reply)
+                reply = self.long_works.go_on(exchange, request, reply)
             if reply is not None:
                 exchange.accept(cast(Reply, reply))
         except KafkaError as error:

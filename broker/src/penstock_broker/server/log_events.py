@@ -27,7 +27,7 @@ EVENTS: dict[tuple[str, str], Names] = {
         ),
     ),
     **_rows(
-        "cluster.metadata_store",
+        "log.saving",
         (
             "%s may hold a change that was refused: %s",
             "metadata_unsure",
@@ -171,7 +171,15 @@ EVENTS: dict[tuple[str, str], Names] = {
         ),
         ("%d more lines about connections", "lines_left_out", "lines"),
     ),
+    **_rows(
+        "server.long_works",
+        ("what a client left behind cannot be followed up", "follow_up_failed", ""),
+    ),
     **_rows("server.process", ("stopping after a signal", "stopping", "")),
+    **_rows(
+        "server.producer_ids",
+        ("no producer ids can be allocated: %s", "producer_ids_not_saved", "reason"),
+    ),
     **_rows("server.sasl_gate", ("%s is %s (%s)", "authenticated", "client principal mechanism")),
     **_rows(
         "server.tls",

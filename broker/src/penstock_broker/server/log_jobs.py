@@ -24,7 +24,7 @@ from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.group_flush import Done
 from penstock_broker.log.manager import LogManager
 from penstock_broker.metrics import Metrics
-from penstock_broker.server.background import BackgroundJobs
+from penstock_broker.server.background import BackgroundJobs, drive
 
 _logger = logging.getLogger(__name__)
 
@@ -125,11 +125,10 @@ class LogJobs:
                     job.log.flushed(job)
                 else:
                     job.log.fail(f"cannot sync: {error}")
-            self._logs.checkpoint_recovery_points()
+            await self._checkpoint()
 
-    def _checkpoint(self) -> None:
-        self._logs.checkpoint_recovery_points()
-        self._logs.checkpoint_log_starts()
+    async def _checkpoint(self) -> None:
+        await self._loop.run_in_executor(None, self._logs.checkpoint_job())
 
     # -- what goes -----------------------------------------------------------------------------
 
@@ -148,7 +147,7 @@ class LogJobs:
                     await self._loop.run_in_executor(None, _prefetch, cold)
                 else:
                     logs.pop()
-            self._logs.retention.enforce(some)
+            await drive(self._loop, self._logs.retention.enforcing(some))
             await asyncio.sleep(0)
 
     def _empty_trash(self) -> None:

@@ -6,13 +6,15 @@ first moment. The others go on in turns, one moment of one request in each turn 
 many wait, so that they never delay the rest by more than a moment. Meanwhile their connections
 are not read from: answers keep their order, and a client has one long request at a time.
 
-A step that gives a function has work that cannot be cut into moments, and touches nothing that
-the event loop owns: it is run in another thread, and the request goes on after it.
+A step that gives a function has work that cannot be cut into moments, or waits for the disk, and
+touches nothing that the event loop owns: it is run in another thread, and the request goes on after
+it (``penstock_broker/steps.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +22,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from penstock_broker.api.context import Reply, Steps
+from penstock_broker.errors import KafkaError
+from penstock_broker.steps import Commit, Work, resume, work_of
 
 if TYPE_CHECKING:
     from penstock_broker.server.dispatch import RequestExchange
 
+_logger = logging.getLogger(__name__)
+
 MOMENT_SECONDS = 0.005
-THREADS = 2
+THREADS = 8
 
 
 class LongWorks:
@@ -34,7 +40,9 @@ class LongWorks:
     def __init__(self, handle: Callable[[RequestExchange, Any, Steps], None]) -> None:
         self._handle = handle
         self._pool: ThreadPoolExecutor | None = None
+        self._error: BaseException | None = None  # of the work that the next steps asked for
         self._elsewhere = 0  # how many have work in another thread
+        self._idle: asyncio.Event | None = None  # set when none has
         self._waiting: deque[tuple[RequestExchange, Any, Steps]] = deque()
 
     def __len__(self) -> int:
@@ -49,9 +57,10 @@ class LongWorks:
             steps.close()
             return None
         until = perf_counter() + MOMENT_SECONDS
+        error, self._error = self._error, None
         try:
             while True:
-                work = next(steps)
+                work, error = resume(steps, error), None
                 if work is not None:
                     exchange.wait_in_line()
                     self._run_elsewhere(exchange, request, steps, work)
@@ -68,22 +77,37 @@ class LongWorks:
         return None
 
     def _run_elsewhere(
-        self, exchange: RequestExchange, request: Any, steps: Steps, work: Callable[[], None]
+        self, exchange: RequestExchange, request: Any, steps: Steps, work: Work | Commit
     ) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="long-work")
         self._elsewhere += 1
 
-        def go_on(done: asyncio.Future[None]) -> None:
+        def go_on(done: asyncio.Future[Any]) -> None:
             self._elsewhere -= 1
             before = len(self)
-            if not done.cancelled():
-                self._handle(exchange, request, _after(done, steps))
+            if exchange.is_closed:
+                _follow_up(done, steps, work)
+            elif not done.cancelled():
+                self._error = done.exception()
+                self._handle(exchange, request, steps)
             if len(self) == before:
                 exchange.connection.let_go()
+            if not self._elsewhere and self._idle is not None:
+                self._idle.set()
 
         loop = asyncio.get_running_loop()
-        loop.run_in_executor(self._pool, work).add_done_callback(go_on)
+        loop.run_in_executor(self._pool, work_of(work)).add_done_callback(go_on)
+
+    async def finish(self) -> None:
+        """Wait for what runs in other threads, and follow it up: the broker is stopping, and has
+        closed all connections."""
+        if self._elsewhere:
+            self._idle = asyncio.Event()
+            await self._idle.wait()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
 
     def _turn(self) -> None:
         exchange, request, steps = self._waiting.popleft()
@@ -96,10 +120,13 @@ class LongWorks:
             connection.soon(self._turn)
 
 
-def _after(done: asyncio.Future[None], steps: Steps) -> Steps:
-    """The steps that are left. Work that raises is a bug: nothing is left then."""
-    error = done.exception()
-    if error is not None:
-        steps.close()
-        raise error
-    return (yield from steps)
+def _follow_up(done: asyncio.Future[Any], steps: Steps, work: Work | Commit) -> None:
+    """The client is gone: what was committed is followed up, and that is the end."""
+    if isinstance(work, Commit) and not done.cancelled():
+        try:
+            resume(steps, done.exception())
+        except (StopIteration, KafkaError):
+            pass
+        except Exception:
+            _logger.exception("what a client left behind cannot be followed up")
+    steps.close()

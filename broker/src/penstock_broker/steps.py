@@ -1,0 +1,57 @@
+"""Work in steps, so that others have their turn between them: generators, and what they yield.
+
+    None       others may have a turn
+    a function to be called in another thread, because it takes long (a disk); the generator goes on
+               after it, in the event loop, and gets its OSError where it yielded
+    a Commit   the same, for what cannot be given up halfway: the generator goes on at least to its
+               next step even when nobody waits for the answer any more
+
+:func:`run` does all of it at once, in the caller's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
+Work = Callable[[], object]
+"""May run in any thread. OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Work that has to be followed up."""
+
+    work: Work
+
+
+Step = Work | Commit | None
+
+
+def work_of(step: Work | Commit) -> Work:
+    """The function to be called elsewhere."""
+    return step.work if isinstance(step, Commit) else step
+
+
+def resume(steps: Generator[Any, None, Made], error: BaseException | None) -> Any:
+    """Go on after work that ended so; the next step. Raises what the generator raises."""
+    return next(steps) if error is None else steps.throw(error)
+
+
+def run(steps: Generator[Any, None, Made]) -> Made:
+    """Do all steps at once; what they make."""
+    error: OSError | None = None
+    while True:
+        try:
+            step: Step = resume(steps, error)
+        except StopIteration as end:
+            made: Made = end.value
+            return made
+        error = None
+        if step is not None:
+            try:
+                work_of(step)()
+            except OSError as problem:
+                error = problem
