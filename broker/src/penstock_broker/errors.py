@@ -462,7 +462,9 @@ class KafkaError(Exception):
 def without_frames(error: KafkaError) -> KafkaError:
     """The error, to be kept: without what its frames hold, and those of its causes."""
     each: BaseException | None = error
-    while each is not None:
+    seen: set[int] = set()
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
         each.__traceback__ = None
         each = each.__cause__ or each.__context__
     return error

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import errno
-from types import SimpleNamespace
 
 import pytest
 from test_log_manager import Broker
 
-from penstock_broker.api.context import CloseConnectionError
-from penstock_broker.api.produce_quick import read_one
-from penstock_broker.api.produce_repeat import Repeats, learn, may_repeat
-from penstock_broker.config import BrokerConfig
-from penstock_broker.errors import KafkaError
+from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.lookup import run
-from penstock_broker.log.staged import stage
-from penstock_broker.replication.partition import Partition
 from penstock_broker.testing.mem_files import MemFiles
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
-from penstock_broker.wire.framing import FrameReader
-from penstock_broker.wire.header import RequestHeader, encode_request_header
-from penstock_broker.wire.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from penstock_broker.wire.schema import encode
+from penstock_broker.wire.records import RecordBatch
 
 
 @pytest.fixture
@@ -33,36 +20,24 @@ def broker() -> Broker:
     return Broker(MemFiles())
 
 
-def frame(broker: Broker, partition: int, value: str) -> bytes:
-    batch = build_batch([NewRecord(None, value.encode(), broker.clock.now_ms())])
-    data = PartitionProduceData(index=partition, records=memoryview(batch))
-    topics = [TopicProduceData(name="t", partition_data=[data])]
-    request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=topics)
-    header = encode_request_header(RequestHeader(0, 9, 1, "me"), True)
-    body = header + encode(request, 9)
-    return len(body).to_bytes(4, "big") + body
+def batch(
+    broker: Broker, value: str, *, time_ms: int | None = None, producer: tuple[int, int] = (-1, -1)
+) -> RecordBatch:
+    stamp = broker.clock.now_ms() if time_ms is None else time_ms
+    producer_id, sequence = producer
+    epoch = 0 if producer_id >= 0 else -1
+    given = [NewRecord(None, value.encode(), stamp)]
+    data = build_batch(given, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    return RecordBatch(memoryview(data))
 
 
-def repeats_for(broker: Broker, *partitions: int) -> Repeats:
-    """A connection that has sent one ordinary request to each."""
-    services = SimpleNamespace(generation=0, clock=broker.clock, config=BrokerConfig())
-    exchange = SimpleNamespace(repeats=None)
-    for index in partitions:
-        whole = memoryview(bytearray(frame(broker, index, "first"))[4:])
-        request = read_one(whole, 13, 9)
-        assert request is not None
-        partition = broker.replicas.partition("t", index)
-        partition.append(request.records)
-        assert may_repeat(partition, 9, 1)
-        learn(services, exchange, whole, request, partition)  # type: ignore[arg-type]
-    assert isinstance(exchange.repeats, Repeats)
-    return exchange.repeats
+def stage(broker: Broker, *values: str, partition: int = 0) -> list[AppendResult]:
+    found = broker.replicas.partition("t", partition)
+    return [found.stage(batch(broker, value)) for value in values]
 
 
-def fed(broker: Broker, *wanted: tuple[int, str]) -> FrameReader:
-    frames = FrameReader(1 << 20)
-    frames.feed(b"".join(frame(broker, index, value) for index, value in wanted))
-    return frames
+def commit(broker: Broker, partition: int = 0) -> None:
+    broker.replicas.partition("t", partition).commit()
 
 
 def disk(broker: Broker) -> MemFiles:
@@ -72,80 +47,96 @@ def disk(broker: Broker) -> MemFiles:
 
 def test_one_write_for_all(broker: Broker) -> None:
     broker.replicas.create_topic("t", 1, {})
-    repeats = repeats_for(broker, 0)
-    frames = fed(broker, *((0, f"{n}") for n in range(50)))
+    broker.append("t", 0, "first")
     writes = disk(broker).writes
-    answers = repeats.take(frames)
-    assert repeats.handled == 50 and answers
+    results = stage(broker, *(f"{n}" for n in range(50)))
+    assert [result.base_offset for result in results] == list(range(1, 51))
+    assert disk(broker).writes == writes
+    assert broker.values("t") == ["first"], "nobody sees what is not written"
+    commit(broker)
     assert disk(broker).writes == writes + 1
-    assert frames.next_frame() is None
     assert broker.values("t") == ["first", *(f"{n}" for n in range(50))]
+
+
+def test_what_is_appended_meanwhile_comes_behind(broker: Broker) -> None:
+    """By a coordinator, say: staged offsets are given out once, whoever appends."""
+    broker.replicas.create_topic("t", 1, {})
+    broker.append("t", 0, "first")
+    (result,) = stage(broker, "staged")
+    broker.append("t", 0, "between")
+    commit(broker)
+    assert broker.values("t") == ["first", "staged", "between"]
+    assert (result.base_offset, result.error) == (1, None)
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("partial_bytes", [0, 100])
-def test_a_write_that_fails_leaves_the_frames_as_they_came(
-    broker: Broker, code: int, partial_bytes: int
-) -> None:
-    """Nothing is answered, nothing is in the log, and the ordinary way says what is wrong."""
+def test_a_write_that_fails_leaves_nothing(broker: Broker, code: int, partial_bytes: int) -> None:
     broker.replicas.create_topic("t", 1, {})
-    repeats = repeats_for(broker, 0)
-    frames = fed(broker, (0, "a"), (0, "b"), (0, "c"))
-    disk(broker).fail("write", code, path_part=".log", partial_bytes=partial_bytes)
-    assert repeats.take(frames) is None
+    broker.append("t", 0, "first")
     partition = broker.replicas.partition("t", 0)
-    for _ in range(3):  # every batch is one that can be sent again
-        whole = frames.next_frame()
-        assert whole is not None
-        request = read_one(whole, 13, 9)
-        assert request is not None
-        assert bytes(request.records[:8]) == bytes(8)
-        if code == errno.EIO:
-            with pytest.raises(KafkaError, match="offline"):
-                partition.append(request.records)
-        else:
-            partition.append(request.records)
-    assert partition.log_end_offset == (1 if code == errno.EIO else 4)
+    results = [
+        partition.stage(batch(broker, value, producer=(7, number)))
+        for number, value in enumerate(("a", "b", "c"))
+    ]
+    disk(broker).fail("write", code, path_part=".log", partial_bytes=partial_bytes)
+    commit(broker)
+    assert [r.error.code for r in results if r.error] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
+    assert partition.log_end_offset == 1
+    again = batch(broker, "a", producer=(7, 0))
+    if code == errno.EIO:
+        with pytest.raises(KafkaError, match="offline"):
+            partition.append_checked(again)
+    else:
+        assert not partition.append_checked(again).duplicate, "its sequence was not taken"
     broker.kill()
     found = broker.values("t")
     if code == errno.EIO and partial_bytes:
         assert found == ["first", "a"], "written, but never acknowledged"
     else:
-        assert found == ["first", "a", "b", "c"][: partition.log_end_offset]
+        assert found == ["first", "a"][: 1 if code == errno.EIO else 2]
 
 
-def test_no_answer_is_honest_when_only_a_part_was_written(broker: Broker) -> None:
+def test_a_disk_that_fails_one_partition_spares_the_other(broker: Broker) -> None:
     broker.replicas.create_topic("t", 2, {})
-    repeats = repeats_for(broker, 0, 1)
-    frames = fed(broker, (0, "a"), (1, "b"))
+    for index in (0, 1):
+        broker.append("t", index, "first")
+    (good,), (bad,) = stage(broker, "a"), stage(broker, "b", partition=1)
     disk(broker).fail("write", errno.EIO, path_part="t-1")
-    with pytest.raises(CloseConnectionError):
-        repeats.take(frames)
+    commit(broker, 0)
+    commit(broker, 1)
+    assert good.error is None
+    assert bad.error is not None
     assert broker.values("t", 0) == ["first", "a"]
 
 
-def test_what_was_staged_is_forgotten(broker: Broker) -> None:
-    """A frame that needs the ordinary way, with an append by somebody else between."""
+def test_sequences_are_held_against_what_is_staged(broker: Broker) -> None:
+    """The next one is staged behind; a repeat and a gap are found as they would be in the log."""
     broker.replicas.create_topic("t", 1, {})
-    repeats = repeats_for(broker, 0)
-    bad = bytearray(frame(broker, 0, "x"))
-    bad[-4] ^= 1
-    frames = FrameReader(1 << 20)
-    frames.feed(bytes(bad))
-    assert repeats.take(frames) is None
-    broker.append("t", 0, "between")
-    assert frames.next_frame() is not None
-    frames.feed(frame(broker, 0, "after"))
-    assert repeats.take(frames)
-    assert broker.values("t") == ["first", "between", "after"]
+    broker.append("t", 0, "first")
+    partition = broker.replicas.partition("t", 0)
+    writes = disk(broker).writes
+    for sequence in range(5):
+        assert partition.stage(batch(broker, "x", producer=(7, sequence))).base_offset == (
+            1 + sequence
+        )
+    assert disk(broker).writes == writes
+    again = partition.stage(batch(broker, "x", producer=(7, 3)))
+    assert (again.duplicate, again.base_offset) == (True, 4)
+    with pytest.raises(KafkaError) as gap:
+        partition.stage(batch(broker, "x", producer=(7, 9)))
+    assert gap.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    commit(broker)
+    assert partition.log_end_offset == 6
 
 
 def test_staged_batches_find_their_way_into_the_indexes(broker: Broker) -> None:
     broker.replicas.create_topic("t", 1, {"index.interval.bytes": "200"})
-    repeats = repeats_for(broker, 0)
+    broker.append("t", 0, "first")
     for _ in range(4):
         broker.clock.advance(1_000)
-        assert repeats.take(fed(broker, *((0, "v" * 50) for _ in range(30))))
+        stage(broker, *("v" * 50 for _ in range(30)))
+        commit(broker)
     partition = broker.replicas.partition("t", 0)
     for offset in (1, 17, 60, 119, 120):
         assert partition.fetch(offset, 10).base_offset == offset
@@ -160,30 +151,25 @@ def test_staged_batches_find_their_way_into_the_indexes(broker: Broker) -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        {"cleanup.policy": "compact"},
-        {"message.timestamp.type": "LogAppendTime"},
-        {"compression.type": "gzip"},
-        {"message.timestamp.before.max.ms": "1000"},
+        {"segment.bytes": "1000"},
+        {"segment.ms": "40"},
+        {"segment.ms": "40", "segment.jitter.ms": "30"},
+        {"segment.index.bytes": "40", "index.interval.bytes": "1"},
     ],
-    ids=lambda config: next(iter(config)),
+    ids=",".join,
 )
-def test_topics_with_rules_of_their_own_are_looked_at_each_time(
-    broker: Broker, config: dict[str, str]
-) -> None:
-    broker.replicas.create_topic("t", 1, config)
-    assert not may_repeat(broker.replicas.partition("t", 0), 9, 1)
-
-
-def test_logs_that_need_care_are_not_staged(broker: Broker) -> None:
-    def may_stage(partition: Partition, epoch: int = 0) -> bool:
-        return stage(partition.log, epoch, broker.clock.now_ms()) is not None
-
-    broker.replicas.create_topic("t", 1, {})
-    partition = broker.replicas.partition("t", 0)
-    broker.append("t", 0, "value")
-    assert may_stage(partition)
-    assert not may_stage(partition, epoch=1), "a new leader epoch is written down first"
-    broker.replicas.set_configs("t", {"flush.messages": "1"})
-    assert not may_stage(partition), "each append is synced"
-    partition.log.fail("for the test")
-    assert not may_stage(partition)
+def test_segments_end_where_they_would_one_by_one(config: dict[str, str]) -> None:
+    """Staged or not, a batch goes into the same segment."""
+    brokers = Broker(MemFiles()), Broker(MemFiles())
+    for each in brokers:
+        each.replicas.create_topic("t", 1, config)
+    staged, alone = (each.replicas.partition("t", 0) for each in brokers)
+    begin_ms = brokers[0].clock.now_ms()
+    for number in range(100):
+        time_ms = begin_ms + 3 * number + number * number % 17
+        staged.stage(batch(brokers[0], "v" * 50, time_ms=time_ms))
+        alone.append_checked(batch(brokers[1], "v" * 50, time_ms=time_ms))
+    staged.commit()
+    bases = [segment.base_offset for segment in alone.log.segments]
+    assert len(bases) > 3
+    assert [segment.base_offset for segment in staged.log.segments] == bases

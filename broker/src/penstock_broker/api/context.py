@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from penstock_broker.api.broker_configs import BrokerConfigs
     from penstock_broker.api.fetch_sessions import FetchSessions
     from penstock_broker.api.metadata import MetadataCache
-    from penstock_broker.api.produce_repeat import Repeats
     from penstock_broker.api.topics import TopicAdmin
     from penstock_broker.clock import Clock
     from penstock_broker.cluster.metadata_store import MetadataStore
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from penstock_broker.groups.offsets import OffsetsTopic
     from penstock_broker.metrics import Metrics
     from penstock_broker.quotas.client_quotas import ClientQuotas
+    from penstock_broker.replication.partition import Partition
     from penstock_broker.replication.replica_manager import ReplicaManager
     from penstock_broker.security.acl_store import AclStore
     from penstock_broker.security.authorizer import Authorizer
@@ -45,14 +45,6 @@ class Exchange(Protocol):
     def client_host(self) -> str:
         """The peer's address, as groups show it."""
         ...
-
-    @property
-    def repeats(self) -> Repeats | None:
-        """What the produce requests of this connection have looked like."""
-        ...
-
-    @repeats.setter
-    def repeats(self, repeats: Repeats | None) -> None: ...
 
     @property
     def session(self) -> Session:
@@ -149,11 +141,19 @@ class CloseConnectionError(Exception):
     """There is no answer that says what is wrong: close the connection, as Kafka does."""
 
 
+class Staged(Protocol):
+    """Returned by a handler that has staged batches (``Services.staged``)."""
+
+    def finish(self) -> Reply:
+        """The reply, now that they have been written, or could not be."""
+        ...
+
+
 DEFERRED = Deferred()
 UNANSWERED = Unanswered()
 
 Reply = Struct | Encoded | Deferred | Unanswered
-Steps = Generator[Any, None, Reply]
+Steps = Generator[Any, None, Reply | Staged]
 """A handler's work in steps of a few microseconds each, for requests that may name thousands of
 things: others are served between them. What it returns is the reply."""
 
@@ -169,7 +169,6 @@ class Services:
         "clock",
         "config",
         "fetch_sessions",
-        "generation",
         "groups",
         "metadata",
         "metadata_cache",
@@ -180,6 +179,7 @@ class Services:
         "quotas",
         "replicas",
         "scram",
+        "staged",
         "topics",
         "transactions",
     )
@@ -228,6 +228,6 @@ class Services:
         self.acls = acls
         self.authorizer: Authorizer | None = acls.authorizer if acls is not None else None
         """None: everybody may do everything."""
-        self.generation = 0
-        """Add one whenever a decision that connections remember may have changed: who may do what
-        (ACLs, users). Topics and their settings are looked at anyway."""
+        self.staged: set[Partition] = set()
+        """Partitions to which the requests of this read event append: written together at its end,
+        and before anything else is looked at."""

@@ -30,7 +30,7 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Hashable, Sequence
 
 from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.bounds import PRODUCE_PARTITIONS_MAX, require_at_most
@@ -44,9 +44,8 @@ from penstock_broker.api.context import (
     Services,
     Steps,
 )
-from penstock_broker.api.produce_quick import answer_one, read_one
-from penstock_broker.api.produce_repeat import learn, may_repeat
-from penstock_broker.api.produce_transactions import is_transactional, require_transaction, verify
+from penstock_broker.api.produce_frame import OneBatch, answer_one, read_one
+from penstock_broker.api.produce_transactions import require_transaction, verify
 from penstock_broker.api.registry import api
 from penstock_broker.cluster.topic import INTERNAL_TOPICS
 from penstock_broker.config import LogConfig
@@ -55,11 +54,10 @@ from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.record_rules import (
     LIGHT_OUTPUT_BYTES,
     RecordsRefusedError,
-    is_heavy,
     look_inside,
 )
 from penstock_broker.replication.partition import Partition
-from penstock_broker.wire.compression import DECOMPRESSED_BYTES_MAX, Codec, TooLargeError
+from penstock_broker.wire.compression import Codec, TooLargeError
 from penstock_broker.wire.messages.produce import (
     API_KEY,
     BatchIndexAndErrorMessage,
@@ -74,11 +72,15 @@ from penstock_broker.wire.records import CODEC_MASK, RecordBatch
 ACKS_ALL = -1
 ZSTD_VERSION_MIN = 7
 
+_Entry = tuple[str, int, memoryview | None]
+"""Topic, partition and records of one batch."""
+Outcome = tuple[Partition | None, AppendResult]
+"""Where a batch was put, or ``error``; None where there is no such partition to write to."""
 Waiting = dict[Partition, tuple[int, PartitionProduceResponse]]
 """Partitions whose high watermark has to reach an offset, and the answers that wait for it."""
 
 
-def refuse(request: ProduceRequest, error: KafkaError, version: int) -> ProduceResponse:
+def refuse(request: ProduceRequest | OneBatch, error: KafkaError, version: int) -> ProduceResponse:
     if request.acks == 0:
         raise CloseConnectionError(str(error))
     return ProduceResponse(
@@ -97,83 +99,179 @@ def refuse(request: ProduceRequest, error: KafkaError, version: int) -> ProduceR
     )
 
 
-def quick(services: Services, exchange: Exchange, frame: memoryview, position: int) -> Reply | None:
-    """One batch for one partition, without a message object (see ``produce_quick``)."""
-    version = exchange.api_version
-    request = read_one(frame, position, version)
-    if request is None or not -1 <= request.acks <= 1 or is_transactional(request.records):
-        return None
-    try:
-        require(services, exchange, Operation.WRITE, ResourceType.TOPIC, request.topic)
-        partition = _partition(services, request.topic, request.partition)
-        batch = _check(partition, request.records, request.acks, version)
-        config = partition.log.config
-        if is_heavy(batch, config):
-            raise TooLargeError
-        batch = look_inside(batch, config, services.clock.now_ms(), LIGHT_OUTPUT_BYTES)
-        result = partition.append_checked(batch)
-        partition.counters.produces += 1
-    except TooLargeError:
-        return None
-    except KafkaError as error:
-        _count_failure(services, request.topic, request.partition, len(request.records), error)
-        if request.acks == 0:
-            raise CloseConnectionError(f"acks=0 and error {error.code.name}") from error
-        return _response_of_one(request.topic, _failed(request.partition, error))
-    if request.acks == 0:
-        if may_repeat(partition, version, 0):
-            learn(services, exchange, frame, request, partition)
-        return UNANSWERED
-    if partition.must_wait(request.acks, result.last_offset):
-        response = _succeeded(request.partition, result)
-        waiting = {partition: (result.last_offset + 1, response)}
-        whole = _response_of_one(request.topic, response)
-        return _park(services, exchange, whole, waiting, request.timeout_ms)
-    if may_repeat(partition, version, request.acks):
-        learn(services, exchange, frame, request, partition)
-    return Encoded(
-        answer_one(
-            request,
-            version,
-            result.base_offset,
-            result.log_append_time_ms,
-            result.log_start_offset,
-        )
-    )
-
-
-def _response_of_one(topic: str, response: PartitionProduceResponse) -> ProduceResponse:
-    return ProduceResponse(
-        responses=[TopicProduceResponse(name=topic, partition_responses=[response])]
-    )
-
-
-@api(API_KEY, ProduceRequest, refuse=refuse, advertised=range(12), quick=quick)
-def produce(services: Services, exchange: Exchange, request: ProduceRequest) -> Steps:
-    if request.acks not in {-1, 0, 1}:
+@api(API_KEY, ProduceRequest, refuse=refuse, advertised=range(12), fast_decoder=read_one)
+def produce(services: Services, exchange: Exchange, request: ProduceRequest | OneBatch) -> Steps:
+    acks, version = request.acks, exchange.api_version
+    if acks not in {-1, 0, 1}:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    count = sum(len(topic.partition_data) for topic in request.topic_data)
-    require_at_most(count, PRODUCE_PARTITIONS_MAX, "partitions")
-    require_transaction(services, exchange, request)
-    response = ProduceResponse(responses=[])
-    waiting: Waiting = {}
-    for topic in request.topic_data:
-        results = []
-        for data in topic.partition_data:
-            result = yield from _append(
-                services, exchange, request, topic.name, data, waiting=waiting
+    outcomes: list[Outcome] = []
+    for topic, index, records in _entries(services, exchange, request):
+        if outcomes:
+            yield None
+        partition = None
+        try:
+            partition = writable(services, exchange, topic, index)
+            if not records:
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD, "There must be at least one record batch."
+                )
+            now_ms = services.clock.now_ms()
+            try:
+                batch = examine(partition, records, 0, len(records), acks, version, now_ms)
+            except TooLargeError:
+                look = _Look(RecordBatch(records), partition.log.config, now_ms)
+                yield look
+                batch = look.batch()
+            is_verified = batch.is_transactional and verify(
+                services, request.transactional_id, partition, records, version
             )
-            if request.acks == 0 and result.error_code:
-                raise CloseConnectionError(f"acks=0 and error {result.error_code}")
-            results.append(result)
-        response.responses.append(
-            TopicProduceResponse(name=topic.name, partition_responses=results)
+            services.staged.add(partition)
+            result = partition.stage(batch, is_verified=is_verified)
+        except KafkaError as error:
+            result = failed(error)
+        outcomes.append((partition, result))
+    return Produced(services, exchange, request, outcomes)
+
+
+def writable(services: Services, exchange: Exchange, topic: str, index: int) -> Partition:
+    """The partition that a client may write to. KafkaError: TOPIC_AUTHORIZATION_FAILED,
+    INVALID_TOPIC_EXCEPTION for the broker's own, and as ``ReplicaManager.partition``."""
+    require(services, exchange, Operation.WRITE, ResourceType.TOPIC, topic)
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic.")
+    return services.replicas.partition(topic, index)
+
+
+def examine(  # noqa: PLR0917 (called for every batch)
+    partition: Partition,
+    buffer: memoryview,
+    begin: int,
+    end: int,
+    acks: int,
+    version: int,
+    now_ms: int,
+) -> RecordBatch:
+    """What is to be staged of the batch from ``begin`` to ``end``: it is as it should be.
+
+    KafkaError: as :meth:`Partition.check_at` and ``look_inside``, and UNSUPPORTED_COMPRESSION_TYPE.
+    :class:`TooLargeError` where that takes too long for the event loop.
+    """
+    batch = partition.check_at(buffer, begin, end, acks_all=acks == ACKS_ALL)
+    if batch.attributes & CODEC_MASK == Codec.ZSTD and version < ZSTD_VERSION_MIN:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
-    if request.acks == 0:
-        return UNANSWERED
-    if waiting:
-        return _park(services, exchange, response, waiting, request.timeout_ms)
-    return response
+    return look_inside(batch, partition.log.config, now_ms, LIGHT_OUTPUT_BYTES)
+
+
+def failed(error: KafkaError) -> AppendResult:
+    """The result of a batch that was not staged."""
+    return AppendResult(-1, -1, -1, -1, error=without_frames(error))
+
+
+def _entries(
+    services: Services, exchange: Exchange, request: ProduceRequest | OneBatch
+) -> Sequence[_Entry]:
+    """The batches of a request. KafkaError where it is to be refused whole."""
+    if isinstance(request, OneBatch):
+        return ((request.topic, request.partition, request.records),)
+    entries = [
+        (topic.name, data.index, data.records)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    ]
+    require_at_most(len(entries), PRODUCE_PARTITIONS_MAX, "partitions")
+    require_transaction(services, exchange, request)
+    return entries
+
+
+class Produced:
+    """A request whose batches are staged (``api.context.Staged``)."""
+
+    __slots__ = ("_exchange", "_outcomes", "_request", "_services")
+
+    def __init__(
+        self,
+        services: Services,
+        exchange: Exchange,
+        request: ProduceRequest | OneBatch,
+        outcomes: list[Outcome],
+    ) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._request = request
+        self._outcomes = outcomes
+
+    def finish(self) -> Reply:
+        """What became of it. CloseConnectionError: an error, and acks=0 has no place for it."""
+        request = self._request
+        if isinstance(request, OneBatch):
+            reply = self._of_one(request)
+            if reply is not None:
+                return reply
+        outcomes = iter(self._outcomes)
+        waiting: Waiting = {}
+        responses = [
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    self._partition_answer(topic.name, data, *next(outcomes), waiting)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+        if request.acks == 0:
+            return UNANSWERED
+        response = ProduceResponse(responses=responses)
+        if waiting:
+            timeout_ms = request.timeout_ms
+            return _park(self._services, self._exchange, response, waiting, timeout_ms)
+        return response
+
+    def _of_one(self, request: OneBatch) -> Reply | None:
+        """The answer that nearly all get; None where there is more to say."""
+        partition, result = self._outcomes[0]
+        if (
+            partition is None
+            or result.error is not None
+            or partition.must_wait(request.acks, result.last_offset)
+        ):
+            return None
+        partition.counters.produces += 1
+        if request.acks == 0:
+            return UNANSWERED
+        return Encoded(
+            answer_one(
+                request,
+                self._exchange.api_version,
+                result.base_offset,
+                result.log_append_time_ms,
+                result.log_start_offset,
+            )
+        )
+
+    def _partition_answer(
+        self,
+        topic: str,
+        data: PartitionProduceData,
+        partition: Partition | None,
+        result: AppendResult,
+        waiting: Waiting,
+    ) -> PartitionProduceResponse:
+        error, acks = result.error, self._request.acks
+        if error is not None or partition is None:
+            error = error or KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            _count_failure(self._services, topic, data.index, len(data.records or b""), error)
+            if acks == 0:
+                raise CloseConnectionError(f"acks=0 and error {error.code.name}")
+            return _failed(data.index, error)
+        partition.counters.produces += 1
+        response = _succeeded(data.index, result)
+        if partition.must_wait(acks, result.last_offset):
+            waiting[partition] = (result.last_offset + 1, response)
+        return response
 
 
 def _park(
@@ -185,40 +283,6 @@ def _park(
     services.purgatory.park(delayed, [p.topic_partition for p in waiting], deadline)
     exchange.on_closed(lambda: services.purgatory.cancel(delayed))
     return DEFERRED
-
-
-def _append(
-    services: Services,
-    exchange: Exchange,
-    request: ProduceRequest,
-    topic: str,
-    data: PartitionProduceData,
-    *,
-    waiting: Waiting,
-) -> Generator[Callable[[], None] | None, None, PartitionProduceResponse]:
-    yield None
-    acks, version = request.acks, exchange.api_version
-    try:
-        require(services, exchange, Operation.WRITE, ResourceType.TOPIC, topic)
-        partition = _partition(services, topic, data.index)
-        batch = _check(partition, data.records, acks, version)
-        look = _Look(batch, partition.log.config, services.clock.now_ms())
-        look.at_once()
-        if look.is_heavy:
-            yield look
-        transactional_id = request.transactional_id
-        result = partition.append_checked(
-            look.batch(),
-            is_verified=verify(services, transactional_id, partition, data.records, version),
-        )
-        partition.counters.produces += 1
-    except KafkaError as error:
-        _count_failure(services, topic, data.index, len(data.records or b""), error)
-        return _failed(data.index, error)
-    response = _succeeded(data.index, result)
-    if partition.must_wait(acks, result.last_offset):
-        waiting[partition] = (result.last_offset + 1, response)
-    return response
 
 
 def _count_failure(
@@ -234,29 +298,17 @@ def _count_failure(
 
 
 class _Look:
-    """Looking inside a batch, here or in another thread."""
+    """A look inside a batch that is not for the event loop."""
 
     def __init__(self, batch: RecordBatch, config: LogConfig, now_ms: int) -> None:
-        self.is_heavy = is_heavy(batch, config)
         self._batch = batch
         self._config = config
         self._now_ms = now_ms
         self._error: KafkaError | None = None
 
-    def at_once(self) -> None:
-        """Look now, unless that is heavy, or turns out to be."""
-        if not self.is_heavy:
-            try:
-                self._look(LIGHT_OUTPUT_BYTES)
-            except TooLargeError:
-                self.is_heavy = True
-
     def __call__(self) -> None:
-        self._look(DECOMPRESSED_BYTES_MAX)
-
-    def _look(self, bytes_max: int) -> None:
         try:
-            self._batch = look_inside(self._batch, self._config, self._now_ms, bytes_max)
+            self._batch = look_inside(self._batch, self._config, self._now_ms)
         except KafkaError as error:
             # Frames hold the opened records, and would be held by the error in a circle: a bomb
             # would stay until a collection of the oldest objects, which may be minutes away.
@@ -271,26 +323,6 @@ class _Look:
             finally:
                 del error
         return self._batch
-
-
-def _check(
-    partition: Partition, records: memoryview | None, acks: int, version: int
-) -> RecordBatch:
-    """The batch of a request, looked at from outside."""
-    batch = partition.check(records, acks_all=acks == ACKS_ALL)
-    if batch.attributes & CODEC_MASK == Codec.ZSTD and version < ZSTD_VERSION_MIN:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"Produce requests with version {version} are not allowed to use ZStandard compression",
-        )
-    return batch
-
-
-def _partition(services: Services, topic: str, index: int) -> Partition:
-    """A partition that clients may write to."""
-    if topic in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic.")
-    return services.replicas.partition(topic, index)
 
 
 def _succeeded(index: int, result: AppendResult) -> PartitionProduceResponse:

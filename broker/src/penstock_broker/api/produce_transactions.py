@@ -80,7 +80,10 @@ def verify(
             [partition.topic_partition],
         )
     except KafkaError as error:
-        raise _as_produce_says(error, version) from error
+        said = _as_produce_says(error, version)
+        if said is error:
+            raise  # not from itself: that would be a circle of causes
+        raise said from error
     return True
 
 

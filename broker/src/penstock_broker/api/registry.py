@@ -19,8 +19,8 @@ Request = TypeVar("Request", bound=Struct)
 Handler = Callable[[Services, Exchange, Any], Reply | Steps]
 Refusal = Callable[[Any, KafkaError, int], Struct]
 """(request, error, version) -> the answer that carries the error in every place it belongs."""
-Quick = Callable[[Services, Exchange, memoryview, int], Reply | None]
-"""(services, exchange, frame, position of the body) -> the reply, if this need not be decoded."""
+FastDecoder = Callable[[memoryview, int, int], Any]
+"""(frame, position of the body, version) -> what stands for the request; None: ask the codec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Api:
     request: type[Struct]
     handle: Handler
     refuse: Refusal
-    quick: Quick | None
+    fast_decoder: FastDecoder | None
     card: str
 
 
@@ -48,14 +48,14 @@ def api(
     refuse: Callable[[Request, KafkaError, int], Struct],
     versions: range | None = None,
     advertised: range | None = None,
-    quick: Quick | None = None,
+    fast_decoder: FastDecoder | None = None,
 ) -> Callable[
     [Callable[[Services, Exchange, Request], Reply | Steps]],
     Callable[[Services, Exchange, Request], Reply | Steps],
 ]:
     """Register the handler of an API. ``versions`` defaults to all that the codec knows.
 
-    ``quick`` is asked first, and answers or gives None; an error that it raises is a bug.
+    ``fast_decoder`` knows the shape that most of the requests have, and is asked before the codec.
     """
 
     def register(
@@ -74,7 +74,7 @@ def api(
             request=request,
             handle=handle,
             refuse=refuse,
-            quick=quick,
+            fast_decoder=fast_decoder,
             card=card or "",
         )
         return handle

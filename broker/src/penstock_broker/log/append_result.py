@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock_broker.errors import KafkaError
+
 
 @dataclass(slots=True, eq=False)
 class AppendResult:
@@ -15,3 +17,5 @@ class AppendResult:
     """The time given to its records under LogAppendTime; -1 under CreateTime."""
     log_start_offset: int
     duplicate: bool = False
+    error: KafkaError | None = None
+    """Why it is not in the log after all: the write that it was staged for has failed."""

@@ -24,7 +24,7 @@ from penstock_broker.clock import Clock
 from penstock_broker.config import LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.append_result import AppendResult
-from penstock_broker.log.batch_rules import check_batch
+from penstock_broker.log.appender import Appender
 from penstock_broker.log.epoch_file import epochs_of, read_epochs, write_epochs
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.leader_epochs import LeaderEpochs
@@ -38,9 +38,7 @@ from penstock_broker.log.lookup import (
 from penstock_broker.log.markers import Marker
 from penstock_broker.log.open_transactions import AbortedTransaction
 from penstock_broker.log.owner import LogOwner, NoOwner
-from penstock_broker.log.producer_state import AppendedBatch
 from penstock_broker.log.recovery import LogPlace, Recovered, recover
-from penstock_broker.log.rolling import must_roll
 from penstock_broker.log.scan import BadBatchError
 from penstock_broker.log.segment import Segment
 from penstock_broker.log.segments import SegmentList
@@ -98,6 +96,8 @@ class Log:
         """What readers may have seen before ``flush.messages`` became 1."""
         self._names_changed = True
         self._epochs_synced = True
+        self.appender = Appender(self)
+        """Through which everything becomes part of it."""
 
     @classmethod
     def open(
@@ -184,7 +184,7 @@ class Log:
             return self._segments.aborted_transactions(first, upper)
         except (OSError, BadBatchError) as error:
             self.fail(f"cannot read what was aborted: {error}")
-            raise self._offline() from error
+            raise self.offline() from error
 
     def aborted_below(self, offset: int) -> list[tuple[int, int, int]]:
         """Producer id, first offset and marker's offset of aborted transactions that began below
@@ -220,29 +220,18 @@ class Log:
         OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
         KAFKA_STORAGE_ERROR.
         """
-        result = self._append(batches[0], leader_epoch, is_verified)
-        for batch in batches[1:]:
-            last = self._append(batch, leader_epoch, is_verified)
-            result.last_offset = last.last_offset
-        return result
-
-    def _append(self, batch: RecordBatch, leader_epoch: int, is_verified: bool) -> AppendResult:
-        now_ms = self.clock.now_ms()
-        producer_id = batch.producer_id
-        if self.failure is not None:
-            raise self._offline()
-        if producer_id >= 0:
-            producers, in_transaction = self.producers, batch.is_transactional
-            first = producers.check(
-                producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence,
-                in_transaction,
-            )  # fmt: skip
-            if first is not None:
-                return self._repeated(first)
-            if in_transaction and not is_verified:
-                producers.require_open(producer_id)
-        append_time_ms = check_batch(batch, len(batch.view), self.config, now_ms)
-        return self._write(batch, leader_epoch, now_ms, append_time_ms)
+        appender = self.appender
+        try:
+            results = [
+                appender.add(batch, leader_epoch, is_verified=is_verified) for batch in batches
+            ]
+        finally:
+            appender.commit()
+        first, last = results[0], results[-1]
+        if last.error is not None:
+            raise last.error
+        first.last_offset = last.last_offset
+        return first
 
     def append_for_coordinator(
         self, batch: RecordBatch, leader_epoch: int, marker: Marker | None = None
@@ -251,7 +240,7 @@ class Log:
         offsets that it commits. KafkaError INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR."""
         if self.failure is not None:
-            raise self._offline()
+            raise self.offline()
         now_ms = self.clock.now_ms()
         coordinator_epoch = None if marker is None else marker.coordinator_epoch
         self.producers.check_coordinator(batch.producer_id, batch.producer_epoch, coordinator_epoch)
@@ -259,48 +248,12 @@ class Log:
         if self.config.stamps_append_time:
             batch.stamp_log_append_time(now_ms)
             append_time_ms = now_ms
-        return self._write(batch, leader_epoch, now_ms, append_time_ms, marker)
-
-    def _write(
-        self,
-        batch: RecordBatch,
-        leader_epoch: int,
-        now_ms: int,
-        append_time_ms: int,
-        marker: Marker | None = None,
-    ) -> AppendResult:
-        view = batch.view
-        base_offset = self._end_offset
-        last_offset = base_offset + batch.last_offset_delta
-        segment = self._segments.active
-        if must_roll(
-            segment, self.config, len(view), last_offset,
-            now_ms=now_ms, timestamp=batch.max_timestamp,
-        ):  # fmt: skip
-            segment = self._roll()
-        batch.assign(base_offset, leader_epoch)
-        if leader_epoch > self.epochs.latest:
-            self._begin_epoch(leader_epoch, base_offset)
-        try:
-            segment.append(view, base_offset, batch.max_timestamp)
-        except OSError as error:
-            raise self.append_failed(segment, error) from error
-        if marker is not None:
-            aborted = self.producers.note_marker(
-                batch.producer_id, batch.producer_epoch, base_offset, now_ms, marker
-            )
-            if aborted is not None:
-                segment.aborted.add(aborted)
-            self.producers.transactions.settle(self.high_watermark)
-        elif batch.producer_id >= 0:
-            appended = AppendedBatch(
-                batch.base_sequence, batch.last_sequence, base_offset, last_offset, append_time_ms
-            )
-            self.producers.note(
-                batch.producer_id, batch.producer_epoch, appended, now_ms, batch.is_transactional
-            )
-        self.advance(segment, last_offset + 1, now_ms)
-        return AppendResult(base_offset, last_offset, append_time_ms, self._start_offset)
+        appender = self.appender
+        result = appender.place(batch, leader_epoch, now_ms, append_time_ms, marker)
+        appender.commit()
+        if result.error is not None:
+            raise result.error
+        return result
 
     def advance(self, segment: Segment, end_offset: int, now_ms: int) -> None:
         """The active segment has been written up to ``end_offset``. KafkaError: cannot sync."""
@@ -316,15 +269,6 @@ class Log:
             else:
                 self.owner.flush_due(self)
 
-    def _repeated(self, first: AppendedBatch) -> AppendResult:
-        return AppendResult(
-            first.base_offset,
-            first.last_offset,
-            first.timestamp if self.config.stamps_append_time else NO_TIMESTAMP,
-            self._start_offset,
-            duplicate=True,
-        )
-
     def append_failed(self, segment: Segment, error: OSError) -> KafkaError:
         """Take back what a failed write left. A full disk may have room later; nothing else may."""
         if error.errno in _DISK_FULL:
@@ -336,20 +280,21 @@ class Log:
                 _log.error("%s: cannot append: %s", self.place.directory, error)
                 return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot append: {error}")
         self.fail(f"cannot append: {error}")
-        return self._offline()
+        return self.offline()
 
-    def _begin_epoch(self, epoch: int, offset: int) -> None:
+    def begin_epoch(self, epoch: int, offset: int) -> None:
+        """Write down that an epoch begins. KafkaError KAFKA_STORAGE_ERROR."""
         self.epochs.note(epoch, offset)
         self._epochs_synced = False
         try:
             write_epochs(self.place.files, self.place.directory, self.epochs.entries(), sync=False)
         except OSError as error:
             self.fail(f"cannot write its leader epochs: {error}")
-            raise self._offline() from error
+            raise self.offline() from error
 
     # -- segments ----------------------------------------------------------------------------
 
-    def _roll(self) -> Segment:
+    def roll(self) -> Segment:
         """Close the active segment and begin the next one. KAFKA_STORAGE_ERROR: nothing of that is
         left, and where the disk was full it may be tried again."""
         try:
@@ -393,7 +338,7 @@ class Log:
             )
         limit = end_offset if up_to_offset is None or up_to_offset > end_offset else up_to_offset
         if self.failure is not None:
-            raise self._offline()
+            raise self.offline()
         if offset >= limit:
             return EMPTY_SLICE
         try:
@@ -402,7 +347,7 @@ class Log:
             )
         except (OSError, BadBatchError) as error:
             self.fail(f"cannot read at offset {offset}: {error}")
-            raise self._offline() from error
+            raise self.offline() from error
 
     # -- by time -----------------------------------------------------------------------------
 
@@ -433,7 +378,7 @@ class Log:
         looking = self._segments.looking(begin, lambda: self._start_offset)
         while True:
             if self.failure is not None:
-                raise self._offline()
+                raise self.offline()
             try:
                 work = next(looking)
             except StopIteration as end:
@@ -441,7 +386,7 @@ class Log:
                 return found
             except (OSError, BadBatchError) as error:
                 self.fail(f"cannot look up a time: {error}")
-                raise self._offline() from error
+                raise self.offline() from error
             yield work
 
     def epoch_of(self, offset: int) -> int:
@@ -474,11 +419,11 @@ class Log:
                 f"Offset {before_offset} is above the end, {self._end_offset}.",
             )
         if self.failure is not None:
-            raise self._offline()
+            raise self.offline()
         if before_offset <= self._start_offset:
             return False
         if before_offset == self._end_offset and self._segments.active.size:
-            self._roll()
+            self.roll()
         self._start_offset = before_offset
         self.owner.start_moved(self)
         return True
@@ -494,7 +439,7 @@ class Log:
             self.owner.discard(paths, self.config.file_delete_delay_ms)
         except OSError as error:
             self.fail(f"cannot delete segments: {error}")
-            raise self._offline() from error
+            raise self.offline() from error
         self.recovery_point = max(self.recovery_point, self._segments.first_offset)
         return count - len(self._segments.all)
 
@@ -510,7 +455,7 @@ class Log:
             gone = self._segments.replace(old, swap, cleaned)
         except OSError as error:
             self.fail(f"cannot put a compacted segment in place: {error}")
-            raise self._offline() from error
+            raise self.offline() from error
         if gone is None:
             return False
         self.owner.discard(gone, self.config.file_delete_delay_ms)
@@ -531,7 +476,7 @@ class Log:
             job.run()
         except OSError as error:
             self.fail(f"cannot sync: {error}")
-            raise self._offline() from error
+            raise self.offline() from error
         self.flushed(job)
 
     def flush_job(self) -> FlushJob | None:
@@ -571,7 +516,7 @@ class Log:
             self._segments.close(self._end_offset, self._snapshot())
         except OSError as error:
             self.fail(f"cannot close: {error}")
-            raise self._offline() from error
+            raise self.offline() from error
 
     def fail(self, reason: str) -> None:
         """Take the log offline: from now on each use is KAFKA_STORAGE_ERROR."""
@@ -586,7 +531,8 @@ class Log:
         self.failure = "the topic has been deleted"
         self._segments.let_go()
 
-    def _offline(self) -> KafkaError:
+    def offline(self) -> KafkaError:
+        """What each use of a log gets that has failed."""
         return KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"{self.place.topic}-{self.place.partition} is offline: {self.failure}",

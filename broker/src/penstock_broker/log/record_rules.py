@@ -10,8 +10,8 @@ whose offsets do not follow, and correct a largest timestamp, they are refused, 
 
 ``compression.type`` other than ``producer`` compresses anew what came otherwise.
 
-Most of it costs microseconds. What may cost more (:func:`is_heavy`) is for another thread: nothing
-here touches anything but the batch.
+Most of it costs microseconds. What may cost more is for another thread: nothing here touches
+anything but the batch.
 """
 
 from __future__ import annotations
@@ -30,8 +30,14 @@ from penstock_broker.wire.compression import (
     first_bytes,
 )
 from penstock_broker.wire.errors import DecodeError
-from penstock_broker.wire.record_walk import BadRecordError, check_records
-from penstock_broker.wire.records import CODEC_MASK, HEADER_BYTES, NO_TIMESTAMP, RecordBatch
+from penstock_broker.wire.record_walk import BadRecordError, check_records, have_keys
+from penstock_broker.wire.records import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    NO_TIMESTAMP,
+    RecordBatch,
+)
 
 LIGHT_BYTES = 64 << 10
 """Compressed bytes that are opened at once, if they become no more than"""
@@ -42,7 +48,6 @@ LIGHT_RECORDS = 8_192
 RECORD_ERRORS_MAX = 1_000
 """Records that an answer names."""
 
-_AS_THEY_ARE = ("producer", "uncompressed")
 _TARGETS = {"uncompressed": Codec.NONE} | {
     codec.name.lower(): codec for codec in Codec if codec is not Codec.NONE
 }
@@ -56,50 +61,57 @@ class RecordsRefusedError(KafkaError):
         self.records = records
 
 
-def is_heavy(batch: RecordBatch, config: LogConfig) -> bool:
-    """Whether to look inside in another thread."""
-    if batch.records_count > LIGHT_RECORDS:
-        return True
-    if not batch.attributes & CODEC_MASK and config.compression_type in _AS_THEY_ARE:
-        return False
-    return len(batch.view) > LIGHT_BYTES
-
-
 def look_inside(
     batch: RecordBatch, config: LogConfig, now_ms: int, bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> RecordBatch:
-    """Check the records of a batch that ``wire.records.validate_batches`` has passed.
+    """Check the records of a batch that ``wire.records.validate_batch`` has passed.
 
     Gives the batch that is to be appended: the same, or one compressed anew. KafkaError:
     INVALID_RECORD and INVALID_TIMESTAMP with the records (:class:`RecordsRefusedError`),
     INVALID_RECORD for what cannot be opened, MESSAGE_TOO_LARGE after compressing anew.
-    :class:`TooLargeError` when ``bytes_max`` is not enough, but the broker's limit may be.
+    :class:`TooLargeError` when ``bytes_max`` is not enough, but the broker's limit may be, or when
+    it takes too long for the event loop: then it is for a thread, with the broker's limit.
     """
-    if batch.is_log_append_time:
+    target, codec = _TARGETS.get(config.compression_type), batch.attributes & CODEC_MASK
+    is_plain = not codec and not target
+    if bytes_max < DECOMPRESSED_BYTES_MAX and (
+        batch.records_count > LIGHT_RECORDS or (not is_plain and batch.size > LIGHT_BYTES)
+    ):
+        raise TooLargeError("too much for the event loop")
+    if batch.attributes & LOG_APPEND_TIME_FLAG:
         raise RecordsRefusedError(
             ErrorCode.INVALID_TIMESTAMP, [(0, "Producers may not set the type to LogAppendTime.")]
         )
-    payload = _open(batch, bytes_max)
+    payload: bytes | bytearray
+    if codec:
+        payload = _open(batch, bytes_max)
+        begin, end = 0, len(payload)
+    else:
+        payload, begin, end = batch.bytes_of_records()
     try:
-        check_records(payload, 0, len(payload), batch.records_count)
+        check_records(payload, begin, end, batch.records_count)
     except BadRecordError as bad:
         raise RecordsRefusedError(
             ErrorCode.INVALID_RECORD, [(bad.number, f"{bad.problem}.".capitalize())]
         ) from bad
     if "compact" in config.cleanup_policy:
-        refused = [
-            (number, "Compacted topic cannot accept message without key.")
-            for number, record in enumerate(batch.records(DECOMPRESSED_BYTES_MAX))
-            if record.key is None
-        ]
-        if refused:
-            raise RecordsRefusedError(ErrorCode.INVALID_RECORD, refused[:RECORD_ERRORS_MAX])
+        _check_keys(payload, begin, batch.records_count)
     if config.message_timestamp_type == "CreateTime":
-        _check_timestamps(batch, config, now_ms)
-    target = _TARGETS.get(config.compression_type)
-    if target is None or target == batch.attributes & CODEC_MASK:
+        _check_timestamps(batch, config, now_ms, payload, begin)
+    if target is None or target == codec:
         return batch
-    return _compressed_anew(batch, payload, target, config)
+    return _compressed_anew(batch, bytes(payload[begin:end]), target, config)
+
+
+def _check_keys(payload: bytes | bytearray, begin: int, count: int) -> None:
+    """Name the records of a compacted topic's batch that have no key."""
+    refused = [
+        (number, "Compacted topic cannot accept message without key.")
+        for number, has_key in enumerate(have_keys(payload, begin, count))
+        if not has_key
+    ]
+    if refused:
+        raise RecordsRefusedError(ErrorCode.INVALID_RECORD, refused[:RECORD_ERRORS_MAX])
 
 
 def _open(batch: RecordBatch, bytes_max: int) -> bytes:
@@ -123,14 +135,20 @@ def _open(batch: RecordBatch, bytes_max: int) -> bytes:
         ) from error
 
 
-def _check_timestamps(batch: RecordBatch, config: LogConfig, now_ms: int) -> None:
+def _check_timestamps(
+    batch: RecordBatch, config: LogConfig, now_ms: int, payload: bytes | bytearray, begin: int
+) -> None:
     """Name the records that are too early or too late; the header tells whether to look."""
     before_ms = config.message_timestamp_before_max_ms
     latest_ms = now_ms + config.message_timestamp_after_max_ms
     if batch.max_timestamp <= latest_ms and before_ms == INT64_MAX:
         return
     earliest_ms = now_ms - before_ms
-    refused = list(_out_of_range(batch.timestamps(), batch.base_offset, earliest_ms, latest_ms))
+    refused = list(
+        _out_of_range(
+            batch.timestamps_in(payload, begin), batch.base_offset, earliest_ms, latest_ms
+        )
+    )
     if not refused and batch.max_timestamp > latest_ms:
         refused = [(0, f"The batch's largest timestamp is {batch.max_timestamp}.")]
     if refused:

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import zlib
+from typing import Final, NamedTuple
 
 from penstock_broker.config import LogConfig
+from penstock_broker.config.table import INT64_MAX
 from penstock_broker.log.segment import Segment
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
+_ENTRY_BYTES = 8
+"""Of an offset index; there is at most one for each batch."""
+
+
+class Room(NamedTuple):
+    """What a segment takes for certain; beyond it :func:`must_roll` is to be asked."""
+
+    size: int
+    """Bytes."""
+    batches: int
+    last_offset: int
+    timestamp: int
+    """The largest, in ms."""
+
+
+NO_ROOM: Final = Room(0, 0, -1, -1)
 
 
 def must_roll(
@@ -42,6 +60,23 @@ def must_roll(
     if age_ms <= longest_ms - config.segment_jitter_ms:
         return False
     return age_ms > longest_ms - _jitter_ms(segment, config.segment_jitter_ms)
+
+
+def room_in(segment: Segment, config: LogConfig) -> Room:
+    """What :func:`must_roll` will let into a segment after a batch that it has just let in, without
+    being asked each time."""
+    if segment.size == 0:
+        return NO_ROOM  # the first batch says what time it is
+    entries = (config.segment_index_bytes - segment.offset_index.size_bytes) // _ENTRY_BYTES
+    latest = INT64_MAX
+    if segment.first_timestamp >= 0:
+        latest = segment.first_timestamp + config.longest_segment_ms - config.segment_jitter_ms
+    return Room(
+        config.segment_bytes - segment.size,
+        max(1, entries),
+        segment.base_offset + _RELATIVE_OFFSET_MAX,
+        latest,
+    )
 
 
 def _jitter_ms(segment: Segment, jitter_ms: int) -> int:

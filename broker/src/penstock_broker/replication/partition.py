@@ -22,7 +22,7 @@ from penstock_broker.log.open_transactions import AbortedTransaction
 from penstock_broker.log.record_rules import look_inside
 from penstock_broker.log.slice import LogSlice
 from penstock_broker.metrics import TopicMetrics
-from penstock_broker.wire.records import RecordBatch, validate_batches
+from penstock_broker.wire.records import RecordBatch, validate_batch
 
 ALL_THAT_WAITED = 1 << 62
 """More bytes than anybody waits for: a marker lets readers see what came long before it."""
@@ -133,9 +133,17 @@ class Partition:
         return self.append_checked(batch, is_verified=is_verified)
 
     def check(self, records: memoryview | None, *, acks_all: bool = False) -> RecordBatch:
-        """The batch that a client has sent, looked at from outside.
+        """The batch that a client has sent, looked at from outside; see :meth:`check_at`."""
+        if not records:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "There must be at least one record batch.")
+        return self.check_at(records, 0, len(records), acks_all=acks_all)
 
-        KafkaError: those of ``wire.records.validate_batches``, and NOT_ENOUGH_REPLICAS where
+    def check_at(
+        self, buffer: memoryview, begin: int, end: int, *, acks_all: bool = False
+    ) -> RecordBatch:
+        """The batch from ``begin`` to ``end`` of a buffer, looked at from outside.
+
+        KafkaError: those of ``wire.records.validate_batch``, and NOT_ENOUGH_REPLICAS where
         ``acks_all`` and fewer than min.insync.replicas are there.
         """
         config = self.log.config
@@ -146,8 +154,7 @@ class Partition:
                 f"requirement of {config.min_insync_replicas} for partition "
                 f"{self.topic}-{self.index}",
             )
-        (batch,) = validate_batches(records, max_message_bytes=config.max_message_bytes)
-        return batch
+        return validate_batch(buffer, begin, end, max_message_bytes=config.max_message_bytes)
 
     def append_checked(self, batch: RecordBatch, *, is_verified: bool = False) -> AppendResult:
         """Append a batch that has been looked at from outside and inside.
@@ -155,12 +162,29 @@ class Partition:
         ``is_verified``: this partition is known to be part of the batch's transaction, if it has
         one; see :meth:`has_open_transaction`. KafkaError: those of :meth:`Log.append`.
         """
-        result = self.log.append((batch,), self.leader_epoch, is_verified=is_verified)
+        result = self.stage(batch, is_verified=is_verified)
+        self.commit()
+        if result.error is not None:
+            raise result.error
+        return result
+
+    def stage(
+        self, batch: RecordBatch, now_ms: int | None = None, *, is_verified: bool = False
+    ) -> AppendResult:
+        """The first half of :meth:`append_checked`; :meth:`commit` follows in the same step of the
+        event loop, and ``error`` of the result says whether that went well."""
+        result = self.log.appender.add(batch, self.leader_epoch, now_ms, is_verified=is_verified)
         if result.duplicate:
             self.counters.duplicates += 1
-        else:
-            self.appended(len(batch.view), result.last_offset - result.base_offset + 1)
         return result
+
+    def commit(self) -> None:
+        """Write what is staged, count it, and wake those who wait for it."""
+        appender = self.log.appender
+        appender.commit()
+        size, records = appender.take_written()
+        if size:
+            self._appended(size, records)
 
     def append_offsets(self, records: bytearray) -> AppendResult:
         """Append a batch of committed offsets that count when a transaction commits.
@@ -170,7 +194,7 @@ class Partition:
         """
         batch = RecordBatch(memoryview(records))
         result = self.log.append_for_coordinator(batch, self.leader_epoch)
-        self.appended(len(records), batch.records_count)
+        self._appended(*self.log.appender.take_written())
         return result
 
     def append_marker(
@@ -181,15 +205,15 @@ class Partition:
         data = build_marker(producer_id, producer_epoch, marker, now_ms)
         batch = RecordBatch(memoryview(data))
         result = self.log.append_for_coordinator(batch, self.leader_epoch, marker)
-        self.appended(len(data), 1, ALL_THAT_WAITED)
+        self._appended(*self.log.appender.take_written(), ALL_THAT_WAITED)
         return result
 
     def has_open_transaction(self, producer_id: int) -> bool:
         """Whether a producer has written records here whose transaction is not decided yet."""
         return producer_id in self.log.producers.transactions.begun
 
-    def appended(self, size: int, records: int, readable: int | None = None) -> None:
-        """Count what has been appended, and tell those who wait for it: ``readable`` bytes more
+    def _appended(self, size: int, records: int, readable: int | None = None) -> None:
+        """Count what has been appended, and wake those who wait for it: ``readable`` bytes more
         than before, where that is not ``size``."""
         self.counters.bytes_in += size
         self.counters.messages_in += records

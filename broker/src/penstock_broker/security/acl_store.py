@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.security.acls import AclBinding, from_section, to_section
@@ -18,14 +18,12 @@ class AclStore:
     def __init__(
         self,
         metadata: MetadataStore,
-        on_change: Callable[[], None],
         *,
         super_users: Iterable[str] = (),
         allow_everyone_if_no_acl_found: bool = False,
     ) -> None:
         """ValueError when the section cannot be read: better no broker than an open one."""
         self._metadata = metadata
-        self._on_change = on_change
         self.authorizer = Authorizer(
             from_section(metadata.section(SECTION)),
             super_users=super_users,
@@ -50,4 +48,3 @@ class AclStore:
             return
         self._metadata.put_section(SECTION, to_section(rules))
         self.authorizer.replace(rules)
-        self._on_change()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from penstock_broker.cluster.metadata_store import MetadataStore
@@ -16,10 +16,9 @@ USERS_MAX = 100_000
 class ScramStore:
     """The section ``scram``, read once and written with every change."""
 
-    def __init__(self, metadata: MetadataStore, on_change: Callable[[], None]) -> None:
+    def __init__(self, metadata: MetadataStore) -> None:
         """ValueError when the section cannot be read."""
         self._metadata = metadata
-        self._on_change = on_change
         section: Mapping[str, Any] = metadata.section(SECTION)
         self._users = scram_from_section(section)
 
@@ -51,4 +50,3 @@ class ScramStore:
         users = {name: mechanisms for name, mechanisms in users.items() if mechanisms}
         self._metadata.put_section(SECTION, scram_to_section(users))
         self._users = users
-        self._on_change()

@@ -250,19 +250,15 @@ class Broker:
             metrics=self.metrics,
         )
 
-    def _rights_changed(self) -> None:
-        self.services.generation += 1
-
     def _make_doors(self) -> None:
         """Who may come in, and what they may do."""
         config = self.config
         try:
-            self.scram = ScramStore(self.metadata, self._rights_changed)
+            self.scram = ScramStore(self.metadata)
             self.acls = None
             if config.authorizer_class_name:
                 self.acls = AclStore(
                     self.metadata,
-                    self._rights_changed,
                     super_users=parse_super_users(config.super_users),
                     allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
                 )

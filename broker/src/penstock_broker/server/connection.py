@@ -22,16 +22,17 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from penstock_broker.api.produce_repeat import Repeats
 from penstock_broker.log.slice import FileSlice, LogSlice
 from penstock_broker.quotas.client_quotas import ClientQuota
 from penstock_broker.security.session import Session
-from penstock_broker.server.pace import Pace
 from penstock_broker.server.sending import NEXT, WAITS_FOR_PEER, Event, Sending
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.framing import CAPACITY, FrameReader
+
+if TYPE_CHECKING:
+    from penstock_broker.server.produce_runs import ProduceRuns
 
 OUT_BYTES_MAX = 1 << 20
 """Unsent answer bytes (files not counted) beyond which a connection is not read from."""
@@ -96,12 +97,12 @@ class Host(Protocol):
         """Handle one request; DecodeError or CloseConnectionError end the connection."""
         ...
 
-    def dispatch_repeats(self, frames: FrameReader, connection: Connection) -> bool:
-        """Handle the next requests together, if they are of those that can be."""
+    def dispatch_runs(self, frames: FrameReader, connection: Connection) -> int:
+        """Handle the next requests together, if they are of those that can be; how many."""
         ...
 
     def rest(self) -> None:
-        """No more requests are at hand."""
+        """No more requests are at hand: write what they append, and answer them."""
         ...
 
 
@@ -135,9 +136,8 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = loop.time()
         self.client_id_raw = b""
         self.client_id: str | None = None
-        self.repeats: Repeats | None = None
-        """Set to None when the client becomes somebody else."""
-        self.pace = Pace()
+        self.runs: ProduceRuns | None = None
+        """What its Produce requests look like; None when the client becomes somebody else."""
         self.session = Session("", "", "")
         self.when_closed: Callable[[], None] | None = None
         self.user = "ANONYMOUS"
@@ -175,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
         self.session.principal = principal
         self.user = principal.partition(":")[2]
         self.quota_generation = -1
-        self.repeats = None
+        self.runs = None
 
     def limit_frames(self, frame_bytes_max: int) -> None:
         """The largest frame from now on."""
@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
                     if self._out_bytes > OUT_BYTES_MAX or len(self._pending) >= UNANSWERED_MAX:
                         self._pause()
                         break
-                if self.repeats is not None and self._host.dispatch_repeats(frames, self):
+                if self.runs is not None and self._host.dispatch_runs(frames, self):
                     is_new = True
                     continue
                 frame = frames.next_frame()

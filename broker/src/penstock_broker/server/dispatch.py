@@ -11,201 +11,41 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from time import perf_counter
+from collections.abc import Callable
 from types import GeneratorType
 from typing import Any, cast
 
 from penstock_broker.api.api_versions import unsupported_version
 from penstock_broker.api.context import (
-    DEFERRED,
-    UNANSWERED,
     CloseConnectionError,
-    Encoded,
     Reply,
     Services,
+    Staged,
     Steps,
 )
-from penstock_broker.api.produce_repeat import Repeats
-from penstock_broker.api.registry import Api, Quick
+from penstock_broker.api.produce import Produced
+from penstock_broker.api.produce_frame import OneBatch
+from penstock_broker.api.registry import Api
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.log.slice import LogSlice
-from penstock_broker.security.session import Session
 from penstock_broker.server.connection import Connection
+from penstock_broker.server.exchange import RequestExchange, Route
 from penstock_broker.server.long_works import LongWorks
-from penstock_broker.server.repeats import RepeatDispatcher
+from penstock_broker.server.produce_runs import HEAD_BYTES, ProduceRuns, Run, StagedBatch
 from penstock_broker.server.request_metrics import RequestClock, RequestMetrics
-from penstock_broker.server.throttling import Throttling, Toll, fetch_bytes_max
-from penstock_broker.wire.encoder import Encoder
+from penstock_broker.server.throttling import Throttling
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.fields import Struct
-from penstock_broker.wire.header import API_VERSIONS_KEY, response_prefix, skip_header_tags
+from penstock_broker.wire.framing import FrameReader
+from penstock_broker.wire.header import API_VERSIONS_KEY, skip_header_tags
 from penstock_broker.wire.messages.produce import API_KEY as PRODUCE
-from penstock_broker.wire.schema import decoder, encoder, is_flexible
+from penstock_broker.wire.schema import decoder, is_flexible
 
 _logger = logging.getLogger(__name__)
 
 _HEADER = struct.Struct(">hhih")
 CLIENT_ID_BYTES_MAX = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One (API, version), resolved."""
-
-    api: Api
-    version: int
-    decode: Callable[[memoryview, int], tuple[Any, int]]
-    quick: Quick | None
-    flexible: bool
-    tagged_response: bool
-    metrics: RequestMetrics
-
-
-class RequestExchange:
-    """One request, and the place of its answer (see ``api.context.Exchange``)."""
-
-    __slots__ = (
-        "_correlation_id",
-        "_deferred_at",
-        "_on_closed",
-        "_queued",
-        "client_id",
-        "connection",
-        "parts",
-        "route",
-        "toll",
-    )
-
-    def __init__(self, connection: Connection, route: Route, correlation_id: int) -> None:
-        self.connection = connection
-        self.route = route
-        self._correlation_id = correlation_id
-        self._on_closed: Callable[[], None] | None = None
-        self._queued = False
-        self._deferred_at = 0.0
-        self.client_id = connection.client_id
-        self.parts: Sequence[bytes | LogSlice] | None = None
-        self.toll: Toll | None = None
-
-    @property
-    def api_version(self) -> int:
-        return self.route.version
-
-    @property
-    def client_host(self) -> str:
-        return self.connection.client_host
-
-    @property
-    def repeats(self) -> Repeats | None:
-        return self.connection.repeats
-
-    @repeats.setter
-    def repeats(self, repeats: Repeats | None) -> None:
-        self.connection.repeats = repeats
-
-    @property
-    def session(self) -> Session:
-        return self.connection.session
-
-    @property
-    def principal(self) -> str:
-        return self.connection.session.principal
-
-    @property
-    def is_closed(self) -> bool:
-        return self.connection.is_closed
-
-    @property
-    def fetch_bytes_max(self) -> int:
-        return fetch_bytes_max(self.connection.quota)
-
-    def respond(self, response: Struct | Encoded) -> None:
-        """Answer a deferred request; nothing happens when the client is gone."""
-        if self.connection.is_closed or self.parts is not None:
-            return
-        self._on_closed = None
-        self.route.metrics.count_wait(perf_counter() - self._deferred_at)
-        self.parts = self.frame(response)
-        if self._queued:
-            self.connection.answered(self.parts)
-
-    def accept(self, reply: Reply) -> None:
-        """The handler is done: what it gave takes its place in the order of answers."""
-        toll = self.toll
-        if reply is DEFERRED:
-            if toll is not None:
-                toll.deferred()
-            if not self._queued:
-                self.take_place()
-        elif reply is UNANSWERED:
-            if toll is not None:
-                toll.pay(self.connection, None)
-            if self._queued:
-                self.parts = ()
-                self.connection.answered(())
-        elif self._queued:
-            self.respond(reply)  # type: ignore[arg-type]
-        else:
-            self.parts = self.frame(reply)  # type: ignore[arg-type]
-            self.take_place()
-
-    def refuse(self, request: Any, error: KafkaError) -> None:
-        """Answer with an error, in all the places where it belongs."""
-        route = self.route
-        try:
-            self.accept(route.api.refuse(request, error, route.version))
-        except CloseConnectionError as close:
-            self.connection.abort(str(close))
-
-    def charge_mutations(self, partitions: int) -> None:
-        if self.toll is not None:
-            self.toll.charge_mutations(partitions, self.route.version)
-
-    def wait_in_line(self) -> None:
-        """The handler needs longer: keep the answer's place, and take no other request."""
-        if not self._queued:
-            self.take_place()
-            self.connection.hold()
-
-    def take_place(self) -> None:
-        """Send the answer if there is one and it is its turn, else wait."""
-        connection = self.connection
-        if self.parts is not None and not connection.must_queue():
-            connection.send(self.parts)
-        else:
-            self._queued = True
-            self._deferred_at = perf_counter()
-            connection.expect(self)
-
-    def on_closed(self, callback: Callable[[], None]) -> None:
-        self._on_closed = callback
-
-    def closed(self) -> None:
-        """The connection ended before the answer."""
-        callback, self._on_closed = self._on_closed, None
-        if callback is not None:
-            callback()
-
-    def frame(self, response: Struct | Encoded) -> Sequence[bytes | LogSlice]:
-        """The answer as it goes on the wire: size, header, body."""
-        route = self.route
-        if self.toll is not None:
-            self.toll.pay(self.connection, response)
-        if type(response) is Encoded:
-            body = response.body
-            prefix = response_prefix(self._correlation_id, len(body), route.tagged_response)
-            return (prefix + body,)
-        route.metrics.count_errors(cast(Struct, response))
-        parts: list[Any] = _encoder_of(type(response), route.version)(response)
-        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-        prefix = response_prefix(self._correlation_id, size, route.tagged_response)
-        if parts and type(parts[0]) is bytes:
-            parts[0] = prefix + parts[0]
-        else:
-            parts.insert(0, prefix)
-        return parts
+STAGED_MAX = 512
+"""Requests whose batches are written together: no more answers than that are put off."""
 
 
 def _lazy_decoder(cls: type[Struct], version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
@@ -217,14 +57,8 @@ def _lazy_decoder(cls: type[Struct], version: int) -> Callable[[memoryview, int]
     return decode
 
 
-_encoders: dict[tuple[type[Any], int], Encoder] = {}
-
-
-def _encoder_of(cls: type[Any], version: int) -> Encoder:
-    found = _encoders.get((cls, version))
-    if found is None:
-        found = _encoders[cls, version] = encoder(cls, version)
-    return found
+_Waiting = tuple[RequestExchange, Any, Staged] | tuple[Connection, list[StagedBatch]]
+"""A request, or a run of them, whose batches are staged."""
 
 
 class Dispatcher:
@@ -234,8 +68,9 @@ class Dispatcher:
         self._services = services
         self._table = table
         self._clock = RequestClock()
-        self.rest = self._clock.rest
-        self.long_works = LongWorks(self._handle)
+        self._staged: list[_Waiting] = []
+        """Requests of this read event whose batches are not written yet."""
+        self.long_works = LongWorks(self._handle, self.commit)
         self._throttling = Throttling(
             services.quotas, services.clock.monotonic, services.metrics.throttle_seconds
         )
@@ -247,16 +82,11 @@ class Dispatcher:
                     api,
                     version,
                     _lazy_decoder(api.request, version),
-                    api.quick,
+                    api.fast_decoder,
                     flexible,
                     flexible and api.key != API_VERSIONS_KEY,
                     RequestMetrics(services.metrics, api.name, version),
                 )
-        self.dispatch_repeats = RepeatDispatcher(
-            self._clock,
-            self._throttling,
-            lambda version: self._routes[PRODUCE, version].metrics,
-        ).dispatch
 
     def dispatch(self, frame: memoryview, connection: Connection) -> None:
         """Handle one request, or end its connection."""
@@ -265,6 +95,8 @@ class Dispatcher:
         except struct.error:
             raise DecodeError(f"a request of {len(frame)} bytes") from None
         route = self._routes.get((key, version))
+        if self._staged and (key != PRODUCE or len(self._staged) >= STAGED_MAX):
+            self.commit()
         if route is None:
             self._answer_unknown(key, version, correlation_id, connection)
             return
@@ -283,50 +115,157 @@ class Dispatcher:
             self._throttling.resolve(connection)
         if connection.quota is not None:
             exchange.toll = self._throttling.toll(connection.quota, key, len(frame))
-        elif route.quick is not None and self._answer_quickly(route, exchange, frame, position):
-            return
-        request, _end = route.decode(frame, position)
+        request = None
+        if route.fast_decoder is not None and exchange.toll is None:  # which the answer names
+            request = route.fast_decoder(frame, position, version)
+        if request is None:
+            request, _end = route.decode(frame, position)
         self._handle(exchange, request, None)
+        if type(request) is OneBatch:
+            self._expect_more(connection, frame, request, exchange)
+
+    def _expect_more(
+        self,
+        connection: Connection,
+        frame: memoryview,
+        request: OneBatch,
+        exchange: RequestExchange,
+    ) -> None:
+        """Recognize requests like this one, if nothing was wrong with it."""
+        if self._staged and self._staged[-1][0] is exchange:
+            if connection.runs is None:
+                connection.runs = ProduceRuns()
+            connection.runs.learn(frame, request, exchange)
+
+    def dispatch_runs(self, frames: FrameReader, connection: Connection) -> int:
+        """Stage what is at hand of Produce requests that are like earlier ones; how many it was.
+
+        None where an answer is owed before theirs, or a quota has to be paid for each.
+        """
+        runs = connection.runs
+        if (
+            runs is None
+            or frames.buffered <= HEAD_BYTES
+            or connection.must_queue()
+            or connection.quota is not None
+            or connection.quota_generation != self._throttling.generation
+        ):
+            return 0
+        if runs.last is not None:
+            self._clock.begin(runs.last.exchange.route.metrics, 0)
+        batches = runs.take(self._services, frames, STAGED_MAX)
+        if batches:
+            self._clock.add(len(batches))
+            self._staged.append((connection, batches))
+            if len(batches) == STAGED_MAX:
+                self.commit()
+        return len(batches)
+
+    def commit(self) -> None:
+        """Write what the requests of this read event append, and answer them in their order."""
+        partitions = self._services.staged
+        while partitions:
+            partition = partitions.pop()
+            try:
+                partition.commit()
+            except Exception:  # a bug of ours: the other partitions are not to suffer
+                _logger.exception("%s: cannot commit", partition.topic_partition)
+        staged, self._staged = self._staged, []
+        for waiting in staged:
+            if len(waiting) == 2:
+                self._answer_run(*waiting)
+            else:
+                self._finish(*waiting)
+
+    def _answer_run(self, connection: Connection, batches: list[StagedBatch]) -> None:
+        """Answer requests of a run, those that have succeeded with one buffer."""
+        answers: list[bytes] = []
+        before: Run | None = None
+        for run, correlation_id, result, records in batches:
+            partition = run.partition
+            if run is not before and partition is not None:
+                before = run
+                is_ready = not (
+                    connection.must_queue()
+                    or partition.must_wait(run.acks, partition.log_end_offset - 1)
+                )
+                counters = partition.counters
+            if is_ready and result.error is None:
+                counters.produces += 1
+                if run.acks:
+                    answers.append(
+                        run.pack(
+                            run.answer_size, correlation_id, run.head, result.base_offset,
+                            result.log_append_time_ms, result.log_start_offset, run.tail,
+                        )
+                    )  # fmt: skip
+                continue
+            if answers:
+                connection.send((b"".join(answers),))
+                answers = []
+            request = run.request if records is None else run.request._replace(records=records)
+            exchange = RequestExchange(connection, run.exchange.route, correlation_id)
+            produced = Produced(self._services, exchange, request, [(partition, result)])
+            self._finish(exchange, request, produced)
+            before = None
+        if answers:
+            connection.send((b"".join(answers),))
+
+    def rest(self) -> None:
+        """No more requests are at hand: the read event is over."""
+        if self._staged or self._services.staged:
+            self.commit()
+        self._clock.rest()
 
     def _handle(self, exchange: RequestExchange, request: Any, steps: Steps | None) -> None:
         """Have a request handled, or go on with the ``steps`` of a long one."""
         route = exchange.route
         try:
-            reply: Reply | Steps | None = steps
+            reply: Reply | Staged | Steps | None = steps
             if reply is None:
                 reply = route.api.handle(self._services, exchange, request)
             if type(reply) is GeneratorType:
                 reply = self.long_works.go_on(exchange, request, reply)
             if reply is not None:
-                exchange.accept(cast(Reply, reply))
-        except KafkaError as error:
-            exchange.refuse(request, error)
-        except CloseConnectionError as error:
-            exchange.connection.abort(str(error))
+                if hasattr(reply, "finish"):
+                    self._staged.append((exchange, request, cast(Staged, reply)))
+                    if exchange.toll is not None:
+                        self.commit()  # which may mute the connection before its next request
+                else:
+                    exchange.accept(cast(Reply, reply))
+        except (KafkaError, CloseConnectionError) as error:
+            self._refuse(exchange, request, error)
         except Exception:
             _logger.exception("%s v%d failed", route.api.name, route.version)
-            self._services.metrics.unexpected_errors.labels(route.api.name).inc()
-            exchange.refuse(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._refuse(exchange, request, None)
 
-    def _answer_quickly(
-        self, route: Route, exchange: RequestExchange, frame: memoryview, position: int
-    ) -> bool:
-        """Whether the request was one that need not be decoded."""
-        quick = cast(Quick, route.quick)
+    def _finish(self, exchange: RequestExchange, request: Any, staged: Staged) -> None:
+        """Answer a request whose batches have been written, or could not be."""
+        route = exchange.route
+        if exchange.is_closed:
+            return
         try:
-            reply = quick(self._services, exchange, frame, position)
-        except CloseConnectionError as error:
-            exchange.connection.abort(str(error))
-            return True
+            exchange.accept(staged.finish())
+        except (KafkaError, CloseConnectionError) as error:
+            self._refuse(exchange, request, error)
         except Exception:
             _logger.exception("%s v%d failed", route.api.name, route.version)
-            self._services.metrics.unexpected_errors.labels(route.api.name).inc()
-            exchange.connection.abort("internal error")
-            return True
-        if reply is None:
-            return False
-        exchange.accept(reply)
-        return True
+            self._refuse(exchange, request, None)
+
+    def _refuse(
+        self,
+        exchange: RequestExchange,
+        request: Any,
+        error: KafkaError | CloseConnectionError | None,
+    ) -> None:
+        """Answer with what a handler has raised (None: a bug of ours), or end the connection."""
+        if isinstance(error, CloseConnectionError):
+            exchange.connection.abort(str(error))
+            return
+        if error is None:
+            self._services.metrics.unexpected_errors.labels(exchange.route.api.name).inc()
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        exchange.refuse(request, error)
 
     def _answer_unknown(
         self, key: int, version: int, correlation_id: int, connection: Connection

@@ -48,7 +48,7 @@ class Listener:
         self.frame_bytes_max = config.settings.socket_request_max_bytes
         self.handshake_seconds_max = config.settings.authentication_timeout_ms / 1000.0
         self.dispatch = dispatcher.dispatch
-        self.dispatch_repeats = dispatcher.dispatch_repeats
+        self.dispatch_runs = dispatcher.dispatch_runs
         self.rest = dispatcher.rest
         self.reserve = limits.reserve
         self.release = limits.release

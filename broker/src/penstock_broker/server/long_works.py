@@ -21,12 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from penstock_broker.api.context import Reply, Steps
+from penstock_broker.api.context import Reply, Staged, Steps
 from penstock_broker.errors import KafkaError
 from penstock_broker.steps import Commit, Work, resume, work_of
 
 if TYPE_CHECKING:
-    from penstock_broker.server.dispatch import RequestExchange
+    from penstock_broker.server.exchange import RequestExchange
 
 _logger = logging.getLogger(__name__)
 
@@ -35,10 +35,19 @@ THREADS = 8
 
 
 class LongWorks:
-    """The requests that are not done yet; ``handle`` goes on with one."""
+    """The requests that are not done yet; ``handle`` goes on with one.
 
-    def __init__(self, handle: Callable[[RequestExchange, Any, Steps], None]) -> None:
+    ``commit`` writes and answers what has been staged: before a request is left for later, and
+    after each of its turns.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[RequestExchange, Any, Steps], None],
+        commit: Callable[[], None],
+    ) -> None:
         self._handle = handle
+        self._commit = commit
         self._pool: ThreadPoolExecutor | None = None
         self._error: BaseException | None = None  # of the work that the next steps asked for
         self._elsewhere = 0  # how many have work in another thread
@@ -48,7 +57,7 @@ class LongWorks:
     def __len__(self) -> int:
         return len(self._waiting) + self._elsewhere
 
-    def go_on(self, exchange: RequestExchange, request: Any, steps: Steps) -> Reply | None:
+    def go_on(self, exchange: RequestExchange, request: Any, steps: Steps) -> Reply | Staged | None:
         """Do steps for a moment: the reply when that was all, else None, and the rest later.
 
         Raises what the handler raises.
@@ -62,14 +71,16 @@ class LongWorks:
             while True:
                 work, error = resume(steps, error), None
                 if work is not None:
+                    self._commit()
                     exchange.wait_in_line()
                     self._run_elsewhere(exchange, request, steps, work)
                     return None
                 if perf_counter() > until:
                     break
         except StopIteration as end:
-            reply: Reply = end.value
+            reply: Reply | Staged = end.value
             return reply
+        self._commit()
         exchange.wait_in_line()
         if not self._waiting:
             exchange.connection.soon(self._turn)
@@ -91,6 +102,7 @@ class LongWorks:
             elif not done.cancelled():
                 self._error = done.exception()
                 self._handle(exchange, request, steps)
+                self._commit()
             if len(self) == before:
                 exchange.connection.let_go()
             if not self._elsewhere and self._idle is not None:
@@ -114,6 +126,7 @@ class LongWorks:
         connection = exchange.connection
         waiting, unfinished = len(self._waiting), len(self)
         self._handle(exchange, request, steps)
+        self._commit()
         if len(self) == unfinished:
             connection.let_go()
         if waiting:

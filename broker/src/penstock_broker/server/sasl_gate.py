@@ -143,7 +143,7 @@ class _Passage:
 
     def _expire(self) -> None:
         """The session is over: what comes now must be a renewal."""
-        self._connection.repeats = None
+        self._connection.runs = None
         self._connection.dispatch = self.dispatch
 
     def _too_late(self) -> None:

@@ -194,8 +194,6 @@ class FaultyDispatcher(Dispatcher):
         super().__init__(services, table)
         self._rules = rules
         self._held: list[tuple[bytes, Connection]] = []
-        self._many = self.dispatch_repeats
-        self.dispatch_repeats = self._dispatch_repeats
         rules.release = self._release
 
     def dispatch(self, frame: memoryview, connection: Connection) -> None:
@@ -221,11 +219,12 @@ class FaultyDispatcher(Dispatcher):
     ) -> None:
         match fault.kind:
             case "error" if place in self._routes:
-                self._refuse(fault, place, frame, connection)
+                self._fail(fault, place, frame, connection)
             case "drop":
                 connection.abort("a fault was ordered")
             case "drop-after":
                 super().dispatch(frame, connection)
+                self.commit()
                 connection.abort("a fault was ordered")
             case "delay":
                 connection.hold()
@@ -237,7 +236,7 @@ class FaultyDispatcher(Dispatcher):
             case _:
                 super().dispatch(frame, connection)
 
-    def _refuse(
+    def _fail(
         self, fault: Fault, place: tuple[int, int], frame: memoryview, connection: Connection
     ) -> None:
         """Let the request go its usual way to a handler that fails."""
@@ -247,19 +246,20 @@ class FaultyDispatcher(Dispatcher):
             raise error
 
         route = self._routes[place]
-        failing = replace(route, api=replace(route.api, handle=handle, quick=None), quick=None)
+        failing = replace(route, api=replace(route.api, handle=handle))
         self._routes[place] = failing
         try:
             super().dispatch(frame, connection)
         finally:
             self._routes[place] = route
 
-    def _dispatch_repeats(self, frames: FrameReader, connection: Connection) -> bool:
-        if self._rules.is_active or not self._many(frames, connection):
-            return False
-        if connection.repeats is not None:
-            self._rules.note(PRODUCE, connection.repeats.handled)
-        return True
+    def dispatch_runs(self, frames: FrameReader, connection: Connection) -> int:
+        if self._rules.is_active:
+            return 0
+        handled = super().dispatch_runs(frames, connection)
+        if handled:
+            self._rules.note(PRODUCE, handled)
+        return handled
 
     def _release(self) -> None:
         held, self._held = self._held, []

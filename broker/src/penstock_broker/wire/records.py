@@ -52,12 +52,11 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
-_LEADER_EPOCH: Final = struct.Struct(">i")
+_PLACE: Final = struct.Struct(">qii")  # base offset, length, leader epoch
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
 CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21
-_LEADER_EPOCH_AT: Final = 12
 _MAX_TIMESTAMP_AT: Final = 35
 
 
@@ -179,25 +178,55 @@ class BatchHeader:
 class RecordBatch(BatchHeader):
     """A whole batch: the header and a view of all its bytes."""
 
-    __slots__ = ("view",)
+    __slots__ = ("_buffer", "_position", "size", "view")
 
+    size: int
+    """Bytes of the whole batch, header included."""
     view: memoryview
 
     def __init__(self, buffer: memoryview, position: int = 0) -> None:
         """Read the batch at `position`; DecodeError when it is not all there."""
-        super().__init__(buffer, position)
-        end = position + LENGTH_END + self.batch_length
-        if self.batch_length < HEADER_BYTES - LENGTH_END or end > len(buffer):
+        try:
+            (
+                self.base_offset,
+                self.batch_length,
+                self.partition_leader_epoch,
+                self.magic,
+                self.crc,
+                self.attributes,
+                self.last_offset_delta,
+                self.base_timestamp,
+                self.max_timestamp,
+                self.producer_id,
+                self.producer_epoch,
+                self.base_sequence,
+                self.records_count,
+            ) = HEADER.unpack_from(buffer, position)
+        except struct.error as cause:
+            raise DecodeError("batch header is truncated") from cause
+        self.size = self.batch_length + LENGTH_END
+        end = position + self.size
+        if self.size < HEADER_BYTES or end > len(buffer):
             raise DecodeError(f"batch of length {self.batch_length} does not fit")
+        self._buffer = buffer
+        self._position = position
         self.view = buffer[position:end]
+
+    def bytes_of_records(self) -> tuple[bytes | bytearray, int, int]:
+        """What follows the header as something that is quick to index, with begin and end: not
+        copied where the batch was read from a view of a whole bytearray."""
+        whole, position = self._buffer.obj, self._position
+        if type(whole) is bytearray and len(whole) == len(self._buffer):
+            return whole, position + HEADER_BYTES, position + self.size
+        payload = bytes(self.view[HEADER_BYTES:])
+        return payload, 0, len(payload)
 
     def crc_is_valid(self) -> bool:
         return crc32c(self.view[ATTRIBUTES_AT:]) == self.crc
 
     def assign(self, base_offset: int, partition_leader_epoch: int) -> None:
         """Write offset and epoch into the bytes; the CRC does not cover them."""
-        _BASE_OFFSET.pack_into(self.view, 0, base_offset)
-        _LEADER_EPOCH.pack_into(self.view, _LEADER_EPOCH_AT, partition_leader_epoch)
+        _PLACE.pack_into(self.view, 0, base_offset, self.batch_length, partition_leader_epoch)
         self.base_offset = base_offset
         self.partition_leader_epoch = partition_leader_epoch
 
@@ -242,9 +271,13 @@ class RecordBatch(BatchHeader):
 
     def timestamps(self, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[tuple[int, int]]:
         """Give (offset, timestamp) of each record, without looking at keys and values."""
-        payload = self._payload(bytes_max)
+        return self.timestamps_in(self._payload(bytes_max))
+
+    def timestamps_in(
+        self, payload: bytes | bytearray, position: int = 0
+    ) -> Iterator[tuple[int, int]]:
+        """The same of records that have been decompressed, and begin at `position`."""
         stamped = self.max_timestamp if self.is_log_append_time else None
-        position = 0
         for _ in range(self.records_count):
             delta, offset_delta, _, position = _record_start(payload, position)
             yield (
@@ -268,7 +301,7 @@ class RecordBatch(BatchHeader):
         return decompress(self.codec, payload, bytes_max)
 
 
-def _varint(payload: bytes, position: int, bits_max: int) -> tuple[int, int]:
+def _varint(payload: bytes | bytearray, position: int, bits_max: int) -> tuple[int, int]:
     """A zigzag varint of at most `bits_max` bits."""
     value = shift = 0
     try:
@@ -291,7 +324,7 @@ def _varint(payload: bytes, position: int, bits_max: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), position
 
 
-def _record_start(payload: bytes, position: int) -> tuple[int, int, int, int]:
+def _record_start(payload: bytes | bytearray, position: int) -> tuple[int, int, int, int]:
     """Read length, attributes and deltas: (timestamp delta, offset delta, position, end)."""
     length, position = _varint(payload, position, 32)
     end = position + length
@@ -369,41 +402,54 @@ def validate_batches(
             batch = RecordBatch(records, position)
         except DecodeError as cause:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(cause)) from cause
-        position += batch.batch_length + LENGTH_END
-        _check_batch(batch, max_message_bytes)
-        if from_client:
-            _check_client_batch(batch)
+        position += batch.size
+        _check_batch(batch, max_message_bytes, from_client)
         batches.append(batch)
     if from_client and len(batches) > 1:
         raise KafkaError(ErrorCode.INVALID_RECORD, "There must be exactly one record batch.")
     return batches
 
 
-def _check_batch(batch: RecordBatch, max_message_bytes: int) -> None:
+def validate_batch(
+    buffer: memoryview, begin: int, end: int, *, max_message_bytes: int
+) -> RecordBatch:
+    """The one batch that a client sends for a partition, from `begin` to `end` of a buffer; see
+    :func:`validate_batches`."""
+    try:
+        batch = RecordBatch(buffer, begin)
+    except DecodeError as cause:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(cause)) from cause
+    if batch.size != end - begin:
+        validate_batches(buffer[begin:end], max_message_bytes=max_message_bytes)  # says what it is
+    _check_batch(batch, max_message_bytes)
+    return batch
+
+
+def _check_batch(batch: RecordBatch, max_message_bytes: int, from_client: bool = True) -> None:
     if batch.magic != MAGIC:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"Record batches of magic {batch.magic} are not accepted."
         )
-    size = batch.batch_length + LENGTH_END
-    if size > max_message_bytes:
+    if batch.size > max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The record batch has {size} bytes, the topic's maximum is {max_message_bytes}.",
+            f"The record batch has {batch.size} bytes, the topic's maximum is {max_message_bytes}.",
         )
-    if not batch.crc_is_valid():
+    if crc32c(batch.view[ATTRIBUTES_AT:]) != batch.crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "The record batch fails its CRC.")
-
-
-def _check_client_batch(batch: RecordBatch) -> None:
-    codec = batch.attributes & CODEC_MASK
-    if codec > Codec.ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression {codec}.")
-    count = batch.records_count
+    if not from_client:
+        return
+    attributes, count = batch.attributes, batch.records_count
+    if attributes & CODEC_MASK > Codec.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Unknown compression {attributes & CODEC_MASK}.",
+        )
     if batch.base_offset != 0:
         problem = f"The base offset should be 0, it is {batch.base_offset}."
     elif count <= 0 or count != batch.last_offset_delta + 1:
         problem = f"{count} records do not agree with last offset {batch.last_offset_delta}."
-    elif batch.attributes & CONTROL_FLAG:
+    elif attributes & CONTROL_FLAG:
         problem = "Clients may not write control records."
     elif batch.producer_id > NO_PRODUCER_ID and batch.base_sequence < 0:
         problem = f"Producer {batch.producer_id} sent no sequence."

@@ -1,17 +1,21 @@
 """The produce request that nearly all are: one topic, one partition, no transaction.
 
 librdkafka sends one request per partition, and with small batches a broker does little else than
-read such frames. Here the frame is read with two ``unpack`` calls and answered with one ``pack``,
-without a message object on either side; it is the same append with the same rules. Whatever is not
-exactly of this shape gives None and goes the long way, through the codec: also everything that is
-malformed, so that there is one place that says what is wrong with it. docs/PERFORMANCE.md has the
-microseconds.
+read such frames. This is the fast case of decoding them, and of encoding the answer: two
+``unpack`` calls for the one, a ``pack`` for the other, without the messages' objects. There is no
+rule about batches here. Whatever is not exactly of this shape gives None and is the codec's, also
+everything that is malformed, so that one place says what is wrong with it. docs/PERFORMANCE.md
+has the microseconds.
 """
 
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
+
+from penstock_broker.wire.messages.produce import PartitionProduceData, TopicProduceData
+from penstock_broker.wire.records import ATTRIBUTES_AT, TRANSACTIONAL_FLAG
 
 _HEAD = struct.Struct(">hhiih")  # transactional id (null), acks, timeout, topics, name length
 _MIDDLE = struct.Struct(">iii")  # partitions, index, records length
@@ -19,20 +23,32 @@ _HEAD_FLEXIBLE = struct.Struct(">BhiBB")
 _MIDDLE_FLEXIBLE = struct.Struct(">Bi")
 
 _ONE = b"\0\0\0\1"
-_ANSWER = struct.Struct(">ihqqi")  # to v4: index, error, offset, time, throttle
-_ANSWER_START = struct.Struct(">ihqqqi")  # v5-v7: with the log's start
-_ANSWER_ERRORS = struct.Struct(">ihqqqihi")  # v8: with no record errors and no message
-_ANSWER_FLEXIBLE = struct.Struct(">ihqqqBBBBiB")
+_ANSWER = struct.Struct(">qqi")  # to v4: offset, time, throttle
+_ANSWER_START = struct.Struct(">qqqi")  # v5-v7: with the log's start
+_ANSWER_ERRORS = struct.Struct(">qqqihi")  # v8: with no record errors and no message
+_ANSWER_FLEXIBLE = struct.Struct(">qqqBBBBiB")
+_TRANSACTIONAL_AT = ATTRIBUTES_AT + 1
 
 
 class OneBatch(NamedTuple):
-    """A request for one partition."""
+    """A request for one partition; what else a ``ProduceRequest`` has, it has as well."""
 
     acks: int
     timeout_ms: int
     topic: str
     partition: int
     records: memoryview
+
+    @property
+    def transactional_id(self) -> None:
+        """None: such a request goes to the codec."""
+        return None
+
+    @property
+    def topic_data(self) -> list[TopicProduceData]:
+        """The batch as the codec gives it."""
+        data = PartitionProduceData(index=self.partition, records=self.records)
+        return [TopicProduceData(name=self.topic, partition_data=[data])]
 
 
 def read_one(frame: memoryview, position: int, version: int) -> OneBatch | None:
@@ -52,6 +68,8 @@ def _read(frame: memoryview, position: int) -> OneBatch | None:
     partitions, index, size = _MIDDLE.unpack_from(frame, end)
     records = end + 12
     if partitions != 1 or size <= 0 or records + size != len(frame):
+        return None
+    if frame[records + _TRANSACTIONAL_AT] & TRANSACTIONAL_FLAG:
         return None
     name = str(frame[start:end], "utf-8")
     return OneBatch(acks, timeout_ms, name, index, frame[records:])
@@ -78,25 +96,38 @@ def _read_flexible(frame: memoryview, position: int) -> OneBatch | None:
         return None
     if frame[stop] or frame[stop + 1] or frame[stop + 2]:
         return None  # tagged fields
+    if frame[records + _TRANSACTIONAL_AT] & TRANSACTIONAL_FLAG:
+        return None
     name = str(frame[start:end], "utf-8")
     return OneBatch(acks, timeout_ms, name, index, frame[records:stop])
+
+
+@lru_cache(maxsize=1_024)
+def _head(topic: str, index: int, is_flexible: bool) -> bytes:
+    """An answer up to its error code, 0."""
+    name = topic.encode()
+    place = struct.pack(">ih", index, 0)
+    if is_flexible:
+        return b"\2" + bytes((len(name) + 1,)) + name + b"\2" + place
+    return _ONE + len(name).to_bytes(2, "big") + name + _ONE + place
+
+
+def answer_head(request: OneBatch, version: int) -> bytes:
+    """The body of an answer without an error, up to the offset."""
+    return _head(request.topic, request.partition, version >= 9)
 
 
 def answer_one(
     request: OneBatch, version: int, base_offset: int, append_time_ms: int, start_offset: int
 ) -> bytes:
     """The body of the answer to a successful append."""
-    name = request.topic.encode()
-    index = request.partition
+    head = answer_head(request, version)
     if version >= 9:
-        tail = _ANSWER_FLEXIBLE.pack(
-            index, 0, base_offset, append_time_ms, start_offset, 1, 0, 0, 0, 0, 0
+        return head + _ANSWER_FLEXIBLE.pack(
+            base_offset, append_time_ms, start_offset, 1, 0, 0, 0, 0, 0
         )
-        return b"\2" + bytes((len(name) + 1,)) + name + b"\2" + tail
     if version >= 8:
-        tail = _ANSWER_ERRORS.pack(index, 0, base_offset, append_time_ms, start_offset, 0, -1, 0)
-    elif version >= 5:
-        tail = _ANSWER_START.pack(index, 0, base_offset, append_time_ms, start_offset, 0)
-    else:
-        tail = _ANSWER.pack(index, 0, base_offset, append_time_ms, 0)
-    return _ONE + len(name).to_bytes(2, "big") + name + _ONE + tail
+        return head + _ANSWER_ERRORS.pack(base_offset, append_time_ms, start_offset, 0, -1, 0)
+    if version >= 5:
+        return head + _ANSWER_START.pack(base_offset, append_time_ms, start_offset, 0)
+    return head + _ANSWER.pack(base_offset, append_time_ms, 0)

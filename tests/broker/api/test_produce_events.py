@@ -1,4 +1,4 @@
-"""Produce requests that repeat earlier ones: the same log and answers as the ordinary way."""
+"""Many produce requests at once: each with its answer, all of them in the log, in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from api_requests import create, delete, fetch, offsets, records, topic_id_of
 
 from penstock_broker.errors import ErrorCode
-from penstock_broker.server.pace import Pace
 from penstock_broker.testing.broker_process import BrokerProcess
 from penstock_broker.testing.raw_client import RawClient
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
@@ -188,20 +187,3 @@ def test_settings_that_change_are_seen(
         connection.sendall(one)
         _, answer = read_answer(connection.recv(1_000)[4:], 9)
         assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE  # type: ignore[attr-defined]
-
-
-def test_naps_only_where_the_rate_stays() -> None:
-    """A busy client naps; one that waits for answers does not for long."""
-    assert naps_of(0.0001, 9, 100) > 500
-    assert naps_of(0.0002, 20, 20) < 100, "it waits for its answers"
-    assert naps_of(0.001, 1, 1) == 0
-
-
-def naps_of(seconds: float, requests: int, after_a_nap: int) -> int:
-    """Naps in 2,000 read events, so many seconds apart, of a client with so many requests."""
-    pace, now, naps, napping = Pace(), 100.0, 0, False
-    for _ in range(2_000):
-        now += 0.0011 if napping else seconds
-        napping = pace.wants_nap(after_a_nap if napping else requests, now)
-        naps += napping
-    return naps

@@ -1,11 +1,11 @@
-"""The short way of Produce: byte for byte what the codec would have read and written."""
+"""The fast case of decoding Produce: byte for byte what the codec would have read and written."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_broker.api.produce_quick import OneBatch, answer_one, read_one
+from penstock_broker.api.produce_frame import OneBatch, answer_one, read_one
 from penstock_broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -18,7 +18,13 @@ from penstock_broker.wire.schema import decode, encode
 
 versions = st.integers(3, 9)
 names = st.text(min_size=1, max_size=40)
-records = st.one_of(st.binary(min_size=1, max_size=300), st.just(b"x" * 20_000))
+_TRANSACTIONAL_AT, _TRANSACTIONAL = 22, 0x10
+records = st.one_of(st.binary(min_size=1, max_size=300), st.just(b"y" * 20_000))
+
+
+def is_the_codecs(data: bytes) -> bool:
+    """Too short to be a batch, or one of a transaction."""
+    return len(data) <= _TRANSACTIONAL_AT or bool(data[_TRANSACTIONAL_AT] & _TRANSACTIONAL)
 
 
 def request(
@@ -46,7 +52,9 @@ def test_it_reads_what_the_codec_reads(
 ) -> None:
     frame = memoryview(bytearray(b"head" + encode(request(name, [(index, data)], acks), version)))
     found = read_one(frame, 4, version)
-    if len(name.encode()) < 127:
+    if is_the_codecs(data):
+        assert found is None
+    elif len(name.encode()) < 127:
         assert found == OneBatch(acks, 1_234, name, index, memoryview(data))
         assert not found.records.readonly, "offsets are written into it"
     else:
@@ -71,7 +79,7 @@ def test_broken_requests_are_the_codecs_business(
     version: int, name: str, chance: st.DataObject
 ) -> None:
     """Whatever it takes, the codec takes in the same way."""
-    whole = bytearray(encode(request(name, [(3, b"records")], 1), version))
+    whole = bytearray(encode(request(name, [(3, b"records" * 5)], 1), version))
     at = chance.draw(st.integers(0, len(whole) - 1))
     whole[at] = chance.draw(st.integers(0, 255))
     found = read_one(memoryview(whole), 0, version)
