@@ -45,9 +45,8 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     }.items()
 }
 SUBJECTS[f"{DOMAIN}/windows.py"] = (
+    f"{DOMAIN_TESTS}/test_window_plan.py",
     "tests/orchestration/archive/test_window_store.py",
-    "tests/orchestration/archive/test_freezer_races.py",
-    f"{DOMAIN_TESTS}/test_chain_health.py",
 )
 SUBJECTS[f"{CLIENT}/ledger.py"] = ("tests/client/test_ledger.py",)
 SUBJECTS |= {
