@@ -40,8 +40,8 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         "books": ("books_object", "book_words", "acceptance", "reconcile"),
         "retention": ("retention_plan", "acceptance"),
         "incidents": ("alert_texts", "incidents"),
-        "incident_states": ("incidents",),
-        "chain_health": ("chain_health",),
+        "incident_states": ("incident_rules", "incidents"),
+        "chain_health": ("chain_problems", "chain_health"),
     }.items()
 }
 SUBJECTS[f"{DOMAIN}/windows.py"] = (

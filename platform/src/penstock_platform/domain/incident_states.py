@@ -155,9 +155,8 @@ def _collapsed(
         following = next((a for a in alerts[number + 1 :] if a["dedup_key"] == key), None)
         if triggers and following is not None and following["event_action"] == "trigger":
             continue
-        known = opened.get(key)
-        last = triggers and following is None
-        if last and known is not None and known.incident.group == OUTAGE:
+        if triggers and following is None and opened[key].incident.group == OUTAGE:
+            known = opened[key]
             opened[key] = replace(known, said_records=len(known.incident.stops))
             kept.append(to_alert(known.incident, "trigger", now))
         else:
