@@ -102,8 +102,7 @@ class Bench:
         for thing in gc.get_objects():
             if isinstance(thing, FunctionType) and thing.__code__.co_filename == self._file:
                 self._functions[id(thing.__code__)].append(thing)
-        gc.collect()
-        gc.freeze()
+        before_forks()
         if not self._measure(session):
             session.testsfailed = 1
             return True
@@ -268,6 +267,15 @@ def fork(child: Callable[[], int], cpu_seconds: int, output: str = os.devnull) -
         os._exit(code)
 
 
+def before_forks() -> None:
+    """What each fork would do otherwise: look through all objects, and through all modules."""
+    with contextlib.suppress(Exception):
+        providers = importlib.import_module("hypothesis.internal.conjecture.providers")
+        providers._get_local_constants()  # for examples like the numbers in the code
+    gc.collect()
+    gc.freeze()
+
+
 def outcomes(
     children: Iterator[tuple[T, Callable[[], int], int]], jobs: int
 ) -> Iterator[tuple[T, bool]]:
@@ -354,6 +362,7 @@ def import_others(subject: Subject, log: str) -> None:
     for name in Path(log).read_text().rsplit("\nmodules: ", 1)[1].split():
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+    before_forks()
 
 
 def _must_end_well(subject: Subject, process: int, log: str) -> None:
