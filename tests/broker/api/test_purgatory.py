@@ -39,6 +39,27 @@ class Want:
         self.completions += 1
 
 
+def test_one_that_fails_leaves_nobody_else_without_an_answer() -> None:
+    clock = SimClock()
+    purgatory = DelayedOperations(clock)
+
+    class Broken(Want):
+        def complete(self) -> None:
+            raise ZeroDivisionError
+
+    class Confused(Want):
+        def still_waits(self) -> bool:
+            raise ZeroDivisionError
+
+    wants = [Broken(1), Want(1), Confused(1), Want(1)]
+    for want in wants:
+        purgatory.park(want, ["a"], clock.monotonic() + 5)
+    purgatory.advance("a", 1)
+    clock.run_ready()
+    assert [want.completions for want in wants] == [0, 1, 0, 1]
+    assert len(purgatory) == purgatory.named == 0
+
+
 def test_a_key_completes_after_the_event_and_only_once() -> None:
     clock = SimClock()
     purgatory = DelayedOperations(clock)

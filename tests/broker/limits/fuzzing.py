@@ -37,8 +37,11 @@ from penstock_broker.testing.hostile_frames import (
 )
 from penstock_broker.wire.apis import APIS
 from penstock_broker.wire.errors import DecodeError
+from penstock_broker.wire.header import skip_header_tags
+from penstock_broker.wire.messages.produce import API_KEY as PRODUCE
+from penstock_broker.wire.messages.produce import ProduceRequest
 from penstock_broker.wire.records import RecordBatch, iter_batches
-from penstock_broker.wire.schema import encode
+from penstock_broker.wire.schema import decoder, encode, is_flexible
 
 FRAMES_PER_BROKER = 1_500
 CORPUS_MAX = 4_000
@@ -258,7 +261,18 @@ def _problem_of(batch: RecordBatch) -> str | None:
 
 
 def _wants_no_answer(data: bytes) -> bool:
-    return data[:2] == b"\0\0"  # Produce, perhaps with acks=0
+    """Whether it is a Produce with acks=0; one that cannot be read has to end its connection."""
+    key, version = struct.unpack_from(">hh", data)
+    if key != PRODUCE:
+        return False
+    try:
+        position = 10 + max(0, int.from_bytes(data[8:10], "big", signed=True))
+        if is_flexible(ProduceRequest, version):
+            position = skip_header_tags(memoryview(data), position)
+        request, _ = decoder(ProduceRequest, version)(memoryview(data), position)
+    except DecodeError:
+        return False
+    return bool(request.acks == 0)
 
 
 def main(arguments: list[str]) -> int:

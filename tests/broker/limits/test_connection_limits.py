@@ -57,6 +57,24 @@ def fetch(topic: str, wait_ms: int, *, times: int = 1) -> FetchRequest:
     )
 
 
+async def _muted(broker: Broker) -> None:
+    link = Link(broker)
+    link.connection.mute(30.0)
+    first = link.connection._muted
+    link.connection.mute(0.001)
+    assert link.connection._muted is first, "a short silence does not end a longer one"
+    link.connection.mute(60.0)
+    second = link.connection._muted
+    assert first is not None
+    assert second is not None
+    assert second.when() > first.when()
+    link.close()
+
+
+def test_a_mute_never_shortens_a_longer_one() -> None:
+    test(_muted)
+
+
 # -- how many, how fast -------------------------------------------------------------------------
 
 

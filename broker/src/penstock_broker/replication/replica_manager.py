@@ -348,7 +348,9 @@ class ReplicaManager:
         self._creating.add(name)
         logs: dict[int, Log] = {}
         try:
-            yield self.logs.forgetting_offsets([(name, index) for index in indexes])
+            forget = self.logs.forgetting_offsets([(name, index) for index in indexes])
+            if forget is not None:
+                yield forget
             for index in indexes:
                 logs[index] = self.logs.create(name, index, topic_id, config)
                 self._created += 1

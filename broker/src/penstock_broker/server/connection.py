@@ -272,6 +272,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_closed:
             return
         if self._muted is not None:
+            if self._muted.when() >= self._loop.time() + seconds:
+                return  # it is to be silent for longer already
             self._muted.cancel()
         self._muted = self._loop.call_later(seconds, self._unmute)
         self._pause()

@@ -17,6 +17,7 @@ from penstock_broker.security.principals import (
 from penstock_broker.security.session import Session
 from penstock_broker.server.connection import Connection
 from penstock_broker.server.dispatch import Dispatcher
+from penstock_broker.server.handshakes import HandshakeLine
 from penstock_broker.server.limits import ConnectionLimits
 from penstock_broker.server.sasl_gate import SaslGate
 from penstock_broker.server.tls import TlsContext
@@ -40,6 +41,7 @@ class Listener:
         *,
         gate: SaslGate | None,
         tls: TlsContext | None,
+        handshakes: HandshakeLine,
         count: Callable[[str, str], None],
     ) -> None:
         """``gate``: SASL stands before the requests. ``tls``: it speaks TLS. ``count`` is told the
@@ -57,6 +59,7 @@ class Listener:
         self.address = ("", 0)
         """Where it is bound."""
         self.readers = limits.readers
+        self.handshakes = handshakes
         self._limits = limits
         self._gate = gate
         self._count = count

@@ -6,15 +6,18 @@ import asyncio
 import logging
 import socket
 
+from penstock_broker.clock import SystemClock
 from penstock_broker.config import ConfigError, ListenerConfig, listener_configs
 from penstock_broker.config.broker_config import BrokerConfig
 from penstock_broker.metrics import Metrics
 from penstock_broker.security.scram_store import ScramStore
 from penstock_broker.server.credentials import ListenerCredentials
 from penstock_broker.server.dispatch import Dispatcher
+from penstock_broker.server.handshakes import HandshakeLine
 from penstock_broker.server.limits import ConnectionLimits
 from penstock_broker.server.listener import Listener
 from penstock_broker.server.sasl_gate import SaslGate
+from penstock_broker.server.timers import LoopTimers
 from penstock_broker.server.tls import TlsContext
 
 _logger = logging.getLogger(__name__)
@@ -52,6 +55,8 @@ class Listeners:
         self._listeners: dict[str, Listener] = {}
         self._credentials: list[ListenerCredentials] = []
         self._advertised: dict[str, tuple[str, int]] = {}
+        clock = SystemClock()
+        self._handshakes = HandshakeLine(LoopTimers(loop, clock), clock.monotonic)
         self._reaper: asyncio.TimerHandle | None = None
         self._second = 0
         self._lines = 0
@@ -85,7 +90,15 @@ class Listeners:
             )
         tls = TlsContext(config, reloaded) if config.protocol.has_tls else None
         return Listener(
-            config, dispatcher, self._loop, self.limits, self.say, gate=gate, tls=tls, count=count
+            config,
+            dispatcher,
+            self._loop,
+            self.limits,
+            self.say,
+            gate=gate,
+            tls=tls,
+            handshakes=self._handshakes,
+            count=count,
         )
 
     async def start(self) -> tuple[str, int]:

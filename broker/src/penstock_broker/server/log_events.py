@@ -177,6 +177,10 @@ EVENTS: dict[tuple[str, str], Names] = {
     ),
     **_rows("server.process", ("stopping after a signal", "stopping", "")),
     **_rows(
+        "server.purgatory",
+        ("a request that waited could not be answered", "request_failed", ""),
+    ),
+    **_rows(
         "server.producer_ids",
         ("no producer ids can be allocated: %s", "producer_ids_not_saved", "reason"),
     ),

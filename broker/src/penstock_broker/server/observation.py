@@ -27,7 +27,9 @@ from penstock_broker.server.state_metrics import (
     process_metrics,
     server_metrics,
     transaction_metrics,
+    turn_metrics,
 )
+from penstock_broker.server.turns import TurnWatch
 from penstock_broker.transactions.coordinator import TransactionCoordinator
 
 LAG_SECONDS = 0.5
@@ -47,6 +49,7 @@ class Observation:
         self.health = Health()
         self.address: tuple[str, int] | None = None
         """Where the HTTP listener is bound; None while there is none."""
+        self.turns = TurnWatch()
         self._listener = config.penstock_http_listener
         self._metrics = metrics
         self._http = HttpServer(self.health, metrics)
@@ -94,7 +97,10 @@ class Observation:
     def run(self) -> None:
         """The listeners accept."""
         self.health.phase = Phase.RUNNING
-        self._lag = asyncio.get_running_loop().create_task(self._measure_lag())
+        loop = asyncio.get_running_loop()
+        self.turns.watch(loop)
+        self._metrics.collect_from(turn_metrics(self.turns))
+        self._lag = loop.create_task(self._measure_lag())
 
     async def close(self) -> None:
         """Stop listening and measuring."""

@@ -15,10 +15,13 @@ does not wait: it is completed after the current read event, with what there is.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Iterable
 
 from penstock_broker.api.context import Delayed, Watcher
 from penstock_broker.clock import Timer, Timers
+
+_logger = logging.getLogger(__name__)
 
 
 class _Parked:
@@ -132,10 +135,14 @@ class DelayedOperations:
         for parked in ready:
             if self._parked.get(id(parked.operation)) is not parked:
                 continue
-            if not parked.forced and parked.operation.still_waits():
-                parked.ready = False
-            else:
-                self._complete(parked)
+            try:
+                if not parked.forced and parked.operation.still_waits():
+                    parked.ready = False
+                else:
+                    self._complete(parked)
+            except Exception:  # a bug, and no reason to leave the others without an answer
+                _logger.exception("a request that waited could not be answered")
+                self._remove(parked)
 
     def _complete(self, parked: _Parked) -> None:
         if self._remove(parked):

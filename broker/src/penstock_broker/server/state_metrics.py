@@ -49,6 +49,13 @@ Labelled = Iterable[tuple[tuple[str, ...], float]]
 """(values of the labels, value)"""
 
 
+class Turns(Protocol):
+    """What is asked of the watch on the event loop."""
+
+    longest_seconds: float
+    slow: int
+
+
 class Door(Sized, Protocol):
     """What is asked of a listener; its length is how many connections it has."""
 
@@ -259,6 +266,26 @@ _bytes_out: Callable[[Door], int] = attrgetter("bytes_out")
 
 
 # -- the process ---------------------------------------------------------------------------------
+
+
+def turn_metrics(turns: Turns) -> Collector:
+    """What the watch on the event loop's turns has seen."""
+
+    def collect() -> Iterator[Block]:
+        yield gauge(
+            "penstock_eventloop_longest_turn_seconds",
+            "The longest time that the event loop served nobody else.",
+            turns.longest_seconds,
+        )
+        slow: list[Row] = [("", (), turns.slow)]
+        yield Block(
+            "penstock_eventloop_slow_turns_total",
+            "counter",
+            "Turns of the event loop that took longer than 20 ms.",
+            slow,
+        )
+
+    return collect
 
 
 def process_metrics(data_dir: Path, started_at: float) -> Collector:

@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from enum import Enum, auto
 from typing import Protocol, cast
 
 from penstock_broker.log.slice import FileSlice
 from penstock_broker.server.connection import Connection, Host
+from penstock_broker.server.handshakes import HandshakeLine
 from penstock_broker.server.sending import Event, Sending
 
 PIECE_BYTES = 128 << 10
@@ -24,10 +26,23 @@ TURN_BYTES = 1 << 20
 """Bytes written before other connections get their turn: a millisecond of encryption."""
 
 
+class Phase(Enum):
+    """What a connection is doing before it takes requests; each is followed by the next."""
+
+    ACCEPTED = auto()
+    """It may not begin yet: it came too fast (``max.connection.creation.rate``)."""
+    IN_LINE = auto()
+    """Others shake hands first."""
+    SHAKING_HANDS = auto()
+    SECURE = auto()
+    """It is a connection like any other."""
+
+
 class TlsHost(Host, Protocol):
     """What a TLS connection needs from its listener, besides what all need."""
 
     handshake_seconds_max: float
+    handshakes: HandshakeLine
 
     def tls_context(self) -> ssl.SSLContext:
         """The context for a new connection."""
@@ -50,7 +65,7 @@ class TlsConnection(Connection):
         self._tls_host = host
         self._plain: asyncio.Transport | None = None
         self._handshake: asyncio.Task[None] | None = None
-        self._is_secure = False
+        self._phase = Phase.ACCEPTED
 
     # -- the handshake -------------------------------------------------------------------------
 
@@ -62,15 +77,20 @@ class TlsConnection(Connection):
             self._begin()
 
     def _begin(self) -> None:
-        if self._handshake is None and self._plain is not None:
+        self._phase = Phase.IN_LINE
+        self._tls_host.handshakes.wait(self._my_turn)
+
+    def _my_turn(self) -> None:
+        if self._plain is not None and not self.is_closed:
+            self._phase = Phase.SHAKING_HANDS
             self._handshake = self._loop.create_task(self._shake_hands(self._plain))
 
     def _maybe_resume(self) -> None:
-        if self._handshake is None and not self.is_closed and self._muted is None:
+        if self._phase is Phase.SECURE:
+            super()._maybe_resume()
+        elif self._phase is Phase.ACCEPTED and not self.is_closed and self._muted is None:
             self._paused = False
             self._begin()
-        elif self._is_secure:
-            super()._maybe_resume()
 
     def close(self) -> None:
         super().close()
@@ -102,7 +122,7 @@ class TlsConnection(Connection):
         if refusal is not None:
             self.abort(refusal)
             return
-        self._is_secure = True
+        self._phase = Phase.SECURE
         self.active_at = self._loop.time()
         if self._paused:
             transport.pause_reading()
@@ -111,7 +131,7 @@ class TlsConnection(Connection):
             self._work()
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._is_secure:
+        if self._phase is Phase.SECURE:
             super().buffer_updated(nbytes)
         else:  # with the last of the handshake, before we are told of its end
             self._frames.buffer_updated(nbytes)
@@ -120,7 +140,7 @@ class TlsConnection(Connection):
 
     def flush(self) -> None:
         """Write until the transport has enough, a file has to be read, or it is others' turn."""
-        if self._sending is not Sending.READY or not self._out or not self._is_secure:
+        if self._sending is not Sending.READY or not self._out or self._phase is not Phase.SECURE:
             return
         written = 0
         try:

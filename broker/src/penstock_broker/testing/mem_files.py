@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -179,6 +180,7 @@ class MemFiles:
         self._locks: set[Path] = set()
         self._faults: list[_Fault] = []
         self._dead = False
+        self._naming = threading.Lock()
 
     # -- what a test does --------------------------------------------------------------------
 
@@ -338,10 +340,11 @@ class MemFiles:
     def sync_directory(self, path: Path) -> None:
         self.check("sync_directory", path)
         self.on_wait("sync_directory", path)
-        for directory, change in self._unsynced:
-            if directory == path:
-                change(self._synced_nodes)
-        self._unsynced = [entry for entry in self._unsynced if entry[0] != path]
+        with self._naming:
+            for directory, change in self._unsynced:
+                if directory == path:
+                    change(self._synced_nodes)
+            self._unsynced = [entry for entry in self._unsynced if entry[0] != path]
 
     def space(self, path: Path) -> tuple[int, int]:
         used = sum(len(node.data) for node in self._nodes.values())
@@ -356,8 +359,9 @@ class MemFiles:
         return MemLock(self._locks, path)
 
     def _change(self, directory: Path, change: _Change) -> None:
-        change(self._nodes)
-        self._unsynced.append((directory, change))
+        with self._naming:
+            change(self._nodes)
+            self._unsynced.append((directory, change))
 
     def _node(self, path: Path) -> _Node:
         node = self._nodes.get(path)

@@ -1,0 +1,51 @@
+"""A watch on the event loop's turns: how long the longest took, and how many were slow.
+
+A turn is what lies between two waits for events: while it lasts nobody else is served. Every turn
+is measured, by two readings of a clock around the wait; so a mixed load that leaves the longest at
+a few milliseconds shows that nothing in it holds the loop up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Any
+
+SLOW_TURN_SECONDS = 0.02
+"""No well-formed request holds the loop for longer."""
+
+
+class TurnWatch:
+    """The turns of one loop since :meth:`watch`, or since :meth:`begin_anew`."""
+
+    def __init__(self) -> None:
+        self.longest_seconds = 0.0
+        self.slow = 0
+        """Turns that took longer than ``SLOW_TURN_SECONDS``."""
+        self.began_at = 0.0
+        """When the turn at hand began, by ``time.perf_counter``; 0 while the loop waits."""
+
+    def begin_anew(self) -> None:
+        """Forget what was measured."""
+        self.longest_seconds, self.slow = 0.0, 0
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Measure from now on. Where the loop waits otherwise than asyncio's own, nothing is."""
+        selector: Any = getattr(loop, "_selector", None)
+        if selector is None:
+            return
+        select = selector.select
+
+        def measured(timeout: float | None = None) -> Any:
+            began = self.began_at
+            if began:
+                took = perf_counter() - began
+                self.longest_seconds = max(self.longest_seconds, took)
+                if took > SLOW_TURN_SECONDS:
+                    self.slow += 1
+            self.began_at = 0.0
+            events = select(timeout)
+            self.began_at = perf_counter()
+            return events
+
+        selector.select = measured
