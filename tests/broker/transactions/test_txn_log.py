@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from crc32c import crc32c
-from txn_house import TOPIC, House, read_committed, transactional_batch
+from txn_house import SETTINGS, TIMEOUT_MS, TOPIC, House, read_committed, transactional_batch
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.aborted_transactions import AbortedTransactions
@@ -295,6 +295,82 @@ def test_an_end_that_does_not_count_yet_still_holds_back() -> None:
     assert transactions.end(1, 12, is_commit=True) is None
     assert transactions.first_unstable(12) == 10
     assert transactions.first_unstable(13) is None
+
+
+def test_an_end_that_does_not_count_yet_holds_back_before_what_began_later() -> None:
+    transactions = ProducerState().transactions
+    for producer_id, offset in ((1, 10), (2, 11), (3, 12)):
+        transactions.begin(producer_id, offset)
+    transactions.end(2, 13, is_commit=True)
+    assert transactions.first_unstable(13) == 10
+    transactions.end(1, 14, is_commit=True)
+    assert transactions.first_unstable(13) == 10, "neither end counts, and 12 is open"
+    assert transactions.first_unstable(14) == 10, "the second end does not"
+    assert transactions.first_unstable(15) == 12
+    transactions.end(3, 15, is_commit=True)
+    assert transactions.first_unstable(15) == 12
+    assert transactions.first_unstable(16) is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_transactions_that_interleave_with_a_sync_for_each_batch(seed: int) -> None:
+    """What a read_committed consumer has seen is there after a power cut, what was answered as
+    committed is, and nothing else ever shows."""
+    random = Random(seed)
+    house = House(settings={**SETTINGS, "log.flush.interval.messages": "1"})
+    syncs: list[tuple[FlushJob, Done]] = []
+    house.logs.group_flush.submit = lambda job, done: syncs.append((job, done))
+    open_values: dict[str, list[str]] = {}
+    producers: dict[str, tuple[int, int]] = {}
+    sequences: dict[str, int] = dict.fromkeys("abcd", 0)
+    committing: list[tuple[str, list[str]]] = []
+    may_show: set[str] = set()
+    for step in range(60):
+        name, choice = random.choice("abcd"), random.random()
+        if choice < 0.55:
+            try:
+                if name not in producers:
+                    producers[name] = house.init(name)
+                if name not in open_values:
+                    house.add(producers[name], 0, transactional_id=name)
+                    open_values[name] = []
+            except KafkaError as error:
+                assert error.code is ErrorCode.CONCURRENT_TRANSACTIONS
+                continue
+            value = f"{name}{step}"
+            house.produce(producers[name], value, sequence=sequences[name], transactional_id=name)
+            sequences[name] += 1
+            open_values[name].append(value)
+        elif choice < 0.75 and name in open_values:
+            commit = random.random() < 0.6
+            values = open_values.pop(name)
+            if commit:
+                may_show |= set(values)
+                committing.append((name, values))
+            house.end(producers[name], commit=commit, transactional_id=name)
+        elif syncs:
+            run_at_once(*syncs.pop(0))
+            house.clock.advance(100)
+        assert set(house.read()) <= may_show
+    seen = house.read()
+    complete = TransactionState.COMPLETE_COMMIT
+    done = {
+        value
+        for name, values in committing
+        if house.transactions.describe(name).state is complete
+        and (name, values) == [each for each in committing if each[0] == name][-1]
+        for value in values
+    }
+    house = house.after(house.files.power_cut(random))
+    after = house.read()
+    assert after[: len(seen)] == seen
+    house.clock.advance(TIMEOUT_MS + 1)
+    house.transactions.abort_expired()  # those that nobody ends any more
+    house.clock.advance(10_000)
+    after = house.read()
+    assert house.partition().last_stable_offset == house.partition().log_end_offset
+    assert after[: len(seen)] == seen
+    assert done <= set(after) <= may_show
 
 
 def test_with_a_sync_for_each_batch_only_what_is_on_the_disk_counts() -> None:

@@ -299,7 +299,10 @@ class Log:
         left, and where the disk was full it may be tried again."""
         try:
             segment = self._segments.roll(
-                self._end_offset, self._snapshot(), self.config.index_interval_bytes
+                self._end_offset,
+                self._snapshot(),
+                self.recovery_point,
+                self.config.index_interval_bytes,
             )
         except OSError as error:
             if error.errno not in _DISK_FULL:

@@ -10,7 +10,7 @@ cut off, and a :class:`Cut` says exactly what that was.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -361,8 +361,9 @@ def snapshot_path(directory: Path, offset: int) -> Path:
     return directory / segment_name(offset, ".snapshot")
 
 
-def keep_snapshot(place: LogPlace, offset: int, data: bytes) -> None:
-    """Write a snapshot, and keep it and the one before it; older ones have served. OSError.
+def keep_snapshot(place: LogPlace, offset: int, data: bytes, needed: Collection[int] = ()) -> None:
+    """Write a snapshot, and keep it, the one before it and those ``needed``: where segments begin
+    that a kill would have checked. Without one there, all of the log would be read. OSError.
 
     Not synced: one that a power cut damages is made up for by reading the log.
     """
@@ -371,7 +372,8 @@ def keep_snapshot(place: LogPlace, offset: int, data: bytes) -> None:
     file.truncate(len(data))
     names = [n for n in place.files.names(place.directory) if n.endswith(".snapshot")]
     for name in names[:-2]:
-        place.files.remove(place.directory / name)
+        if int(name[:20]) not in needed:
+            place.files.remove(place.directory / name)
 
 
 def _rebuild_producers(place: LogPlace, found: Recovered, *, up_to: int, now_ms: int) -> None:

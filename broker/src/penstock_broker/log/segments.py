@@ -89,7 +89,9 @@ class SegmentList:
 
     # -- changes -----------------------------------------------------------------------------
 
-    def roll(self, end_offset: int, snapshot: bytes, index_interval_bytes: int) -> Segment:
+    def roll(
+        self, end_offset: int, snapshot: bytes, recovery_point: int, index_interval_bytes: int
+    ) -> Segment:
         """Close the active segment and begin the next one at ``end_offset``, with a snapshot of
         the producers below it.
 
@@ -98,7 +100,7 @@ class SegmentList:
         """
         place, last = self._place, self.active
         segment = Segment(place.files, place.directory, end_offset, index_interval_bytes)
-        keep_snapshot(place, end_offset, snapshot)
+        keep_snapshot(place, end_offset, snapshot, self._bases[self._number_of(recovery_point) :])
         last.save_indexes(end_offset)
         segment.create()
         last.seal()
@@ -140,11 +142,15 @@ class SegmentList:
 
     def to_sync(self, recovery_point: int) -> tuple[File, ...]:
         """The files that hold what lies past the recovery point."""
-        first = max(0, bisect_right(self._bases, recovery_point) - 1)
+        first = self._number_of(recovery_point)
         return tuple(file for segment in self._segments[first:] for file in segment.to_sync())
+
+    def _number_of(self, offset: int) -> int:
+        """Which segment holds an offset."""
+        return max(0, bisect_right(self._bases, offset) - 1)
 
     def close(self, end_offset: int, snapshot: bytes) -> None:
         """Write what makes the next start cheap, and close the files."""
-        keep_snapshot(self._place, end_offset, snapshot)
+        keep_snapshot(self._place, end_offset, snapshot, self._bases[-1:])
         for segment in self._segments:
             segment.close(end_offset)
