@@ -41,6 +41,8 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         "retention": ("retention_plan", "acceptance"),
         "incidents": ("alert_texts", "incidents"),
         "incident_states": ("incident_rules", "incidents"),
+        "recovery": ("rerun_source",),
+        "truncation": ("truncation",),
         "chain_health": ("chain_problems", "chain_health"),
     }.items()
 }

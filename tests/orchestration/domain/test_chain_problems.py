@@ -237,7 +237,7 @@ def test_a_landing_that_takes_too_long():
     )
     both = judged(late + 9 * MINUTE, **waiting(FIRST, SECOND, THIRD)).problems
     [problem] = [p for p in both if p.kind is Kind.LANDING_LATE]
-    assert "window 2026-11-20-00:00 and 2 more was frozen" in problem.summary
+    assert "window 2026-11-20-00:00 and 2 more was frozen 2341s ago" in problem.summary
     assert problem.details["windows"] == [FIRST.name, SECOND.name, THIRD.name]
     two = judged(late + MINUTE, **waiting(FIRST, SECOND)).problems
     assert " and 1 more was" in next(p for p in two if p.kind is Kind.LANDING_LATE).summary

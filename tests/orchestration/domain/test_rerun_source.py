@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import pytest
+
+from penstock_platform.domain.books import (
+    FINDING_STATES,
+    Equation,
+    EquationResult,
+    Finding,
+    WindowState,
+)
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.domain.receipts import Receipt
 from penstock_platform.domain.recovery import (
     SNAPSHOTS_TRIED_MAX,
     KeptSnapshot,
+    RerunSource,
     SourceKind,
     choose_source,
+    rerun_helps,
+    rerun_sentence,
+    with_source,
 )
 from penstock_platform.testing.windows import make_window
 
 WINDOW = make_window({0: (0, 100)})
 GONE = (OffsetRange(0, 0, 60),)
+EQUATION = Equation.STORED_EQUALS_LANDED
 GOOD, OTHER, FORGED = "a" * 16, "b" * 16, "f" * 16
 
 
@@ -92,4 +106,84 @@ def test_without_any_receipt_a_landings_commit_is_taken_and_a_persons_is_not():
 
 def test_only_so_many_snapshots_are_read():
     _, read = choose([receipt(1)], [(n, FORGED) for n in range(100, 10, -1)])
-    assert len(read) == SNAPSHOTS_TRIED_MAX
+    assert len(read) == SNAPSHOTS_TRIED_MAX == 20
+
+
+SAYS = {
+    SourceKind.LOG: ("a re-run reads the log, which has every offset of the window", True),
+    SourceKind.SNAPSHOT: (
+        "a re-run restores it from snapshot 7 of the table, whose rows have the digest of the "
+        "receipt of noon",
+        True,
+    ),
+    SourceKind.COMMIT: (
+        "a re-run restores it from snapshot 7 of the table, the commit of a landing that ended "
+        "before it wrote its receipt",
+        True,
+    ),
+    SourceKind.NEVER: (
+        "the log deleted it before it was landed, so no command brings it back",
+        False,
+    ),
+    SourceKind.NOTHING: (
+        "neither the log nor any snapshot of the table has it any more as it was proven, so no "
+        "command brings it back",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SourceKind)
+def test_each_source_says_what_a_rerun_does_and_is_noted_with_the_result(kind):
+    sentence, helps = SAYS[kind]
+    source = RerunSource(kind, GONE, 7, landed_at="noon")
+    assert (str(source), source.helps) == (sentence, helps)
+    result = EquationResult(EQUATION, WindowState.MISSING, 9, 9, detail={"rows": 5})
+    assert rerun_sentence(result) == ""
+    noted = with_source(result, source)
+    assert rerun_sentence(noted) == sentence
+    assert noted.detail == {"rows": 5, "rerun_from": kind.name.lower(), "rerun_says": sentence}
+
+
+LOST_FOR_GOOD = ("beyond_log_end", "hole")
+ONLY_IN_A_SNAPSHOT = ("retained_away", "log_truncated")
+IN_THE_LOG = ("missing", "duplicate", "outside", "altered", "vanished", "unreadable")
+
+
+@pytest.mark.parametrize("kind", [None, *SourceKind])
+def test_a_rerun_helps_where_its_source_has_what_is_wrong(kind):
+    result = EquationResult(EQUATION, WindowState.MISSING, 9, 9)
+    if kind is not None:
+        result = with_source(result, RerunSource(kind))
+
+    def helps(*kinds):
+        return rerun_helps(result, [Finding(k, GONE) for k in kinds])
+
+    restores = kind in (SourceKind.SNAPSHOT, SourceKind.COMMIT)
+    for found in FINDING_STATES:
+        if found in LOST_FOR_GOOD or FINDING_STATES[found] is WindowState.UNAUDITED:
+            assert not helps(found), found
+        elif found in ONLY_IN_A_SNAPSHOT:
+            assert helps(found) is restores, found
+        elif found in IN_THE_LOG:
+            assert helps(found) is (kind is not SourceKind.NOTHING), found
+    assert helps("hole", "missing") is (kind is not SourceKind.NOTHING)
+    assert not helps()
+
+
+def test_a_source_names_what_it_is_for():
+    commit, _ = choose([], [(9, FORGED), (2, GOOD)])
+    assert commit == RerunSource(SourceKind.COMMIT, GONE, 2)
+    assert choose([], [(9, FORGED)])[0] == RerunSource(SourceKind.NEVER, GONE)
+    assert choose([receipt(1)], [(9, FORGED)])[0] == RerunSource(SourceKind.NOTHING, GONE)
+    assert RerunSource(SourceKind.LOG) == RerunSource(SourceKind.LOG, (), None, "", "")
+    assert choose([receipt(3)], [(9, GOOD)])[0].landed_at == "2026-11-20T00:03:00Z"
+
+
+def test_a_receipts_snapshot_that_is_not_kept_is_not_asked_for():
+    source, read = choose([receipt(1), receipt(2)], [(9, OTHER), (1, GOOD)])
+    assert (source.snapshot_id, read) == (1, [1])
+
+
+def test_a_snapshot_without_an_attempt_was_no_landing():
+    assert KeptSnapshot(4).attempt_id == ""
