@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import threading
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, NestedField, StringType
 
 from penstock_platform.cli import main as cli_main
 from penstock_platform.cli.init import create
 from penstock_platform.components.validation import problems_of_folder
+from penstock_platform.domain.contract import load_contract
+from penstock_platform.resources.contract_tables import table_problems
 from penstock_platform.services.validation import DefinitionsError, require_valid
 from penstock_platform.settings import Settings
 
@@ -35,7 +42,7 @@ def test_all_problems_of_all_files_at_once(folder: Path) -> None:
     write(folder, "e", "type: penstock_platform.PlatformComponent\natributes: {}\n")
     write(folder, "f", "just text\n")
     write(folder, "g", "attributes: {}\n")
-    problems, _ = problems_of_folder(folder)
+    problems = problems_of_folder(folder).problems
     expected = [
         ("defs/a/defs.yaml:5: spec.partitons is not a key here; did you mean partitions?"),
         ("defs/a/defs.yaml:6: lnd is not a key here; did you mean land?"),
@@ -54,7 +61,7 @@ def test_all_problems_of_all_files_at_once(folder: Path) -> None:
 def test_a_topic_declared_twice_names_both_files(folder: Path) -> None:
     for name in ("a", "b"):
         write(folder, name, TOPIC + "  metadata: {name: shop.orders}\n")
-    problems, _ = problems_of_folder(folder)
+    problems = problems_of_folder(folder).problems
     assert problems == [
         "defs/b/defs.yaml:2: topic shop.orders is declared twice, first at defs/a/defs.yaml:2; "
         "keep one declaration"
@@ -79,7 +86,7 @@ def test_a_missing_or_bad_contract_names_its_declaration(
     write(folder, "a", TOPIC + declaration)
     if contract is not None:
         (folder / "a" / "orders.schema.json").write_text(contract)
-    problems, _ = problems_of_folder(folder)
+    problems = problems_of_folder(folder).problems
     assert problems
     assert all(p.startswith("defs/a/defs.yaml:5: schema.file: ") for p in problems)
     assert said in problems[0]
@@ -87,16 +94,17 @@ def test_a_missing_or_bad_contract_names_its_declaration(
 
 def test_a_key_that_stands_twice_is_named(folder: Path) -> None:
     write(folder, "a", TOPIC + "  metadata: {name: a}\n  spec: {}\n  spec: {partitions: 2}\n")
-    problems, _ = problems_of_folder(folder)
+    problems = problems_of_folder(folder).problems
     assert problems == ["defs/a/defs.yaml:5: spec is there twice, first in line 4; keep one"]
 
 
 def test_several_documents_and_other_components(folder: Path) -> None:
     text = TOPIC + "  metadata: {name: a}\n---\n" + TOPIC + "  metadata: {nam: b}\n---\n"
     write(folder, "a", text + "type: dagster.DefinitionsComponent\nattributes: {x: 1}\n")
-    problems, topics = problems_of_folder(folder)
-    assert [p.split(": ")[0] for p in problems] == ["defs/a/defs.yaml:7", "defs/a/defs.yaml:7"]
-    assert topics == ["a"]
+    found = problems_of_folder(folder)
+    places = [p.split(": ")[0] for p in found.problems]
+    assert places == ["defs/a/defs.yaml:7", "defs/a/defs.yaml:7"]
+    assert [declared.spec.name for declared in found.topics] == ["a"]
 
 
 @pytest.fixture
@@ -139,3 +147,37 @@ def test_an_error_of_the_users_python_is_its_line(
     said = capsys.readouterr().err
     assert said.startswith(f"{module.relative_to(project)}:{line}: FileNotFoundError: ")
     assert "Traceback" not in said
+
+
+def test_a_contract_that_does_not_fit_its_table_is_refused_before_any_run(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = Settings.load(project / ".penstock", {}).catalog_path
+    catalog.parent.mkdir(parents=True)
+    place = {"uri": f"sqlite:///{catalog}", "warehouse": (project / "lake").as_uri()}
+    lake = SqlCatalog("lake", **place)
+    lake.create_namespace("silver")
+    columns = [("order_id", StringType()), ("quantity", StringType()), ("price", DoubleType())]
+    fields = [NestedField(n, name, kind) for n, (name, kind) in enumerate(columns, 1)]
+    lake.create_table("silver.orders", Schema(*fields))
+    (schema,) = project.glob("*/defs/orders/orders.schema.json")
+    line = next(n for n, x in enumerate(schema.read_text().splitlines(), 1) if '"quantity"' in x)
+
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as store:
+        # An object store that is there and has nothing: 501 to everything.
+        threading.Thread(target=store.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PENSTOCK_S3_PORT", str(store.server_port))
+        assert cli_main.run(["validate", "-o", "json"]) == 1
+        first, second = json.loads(capsys.readouterr().out)["problems"]
+        assert first == (
+            f"{schema.relative_to(project)}:{line}: quantity is bigint now, and the table has "
+            "string; take it back, or declare version: 2 under schema"
+        )
+        assert "penstock table remake orders" in second
+        settings = Settings.load(project / ".penstock")
+        newer = load_contract(schema.read_text(), schema.name, version=2)
+        assert table_problems(settings, [("orders", newer)]) == ([], []), "has a table of its own"
+        store.shutdown()
+    problems, (note,) = table_problems(settings, [("orders", newer)])
+    assert not problems
+    assert note.startswith("the contracts were not compared with their tables: ")

@@ -15,17 +15,25 @@ from penstock_platform.services.validation import validate
 def command(ctx: click.Context, output: str) -> None:
     """Say what is wrong with the declarations and contracts of this project, all of it at once.
 
-    Needs no service to run. Each problem is one line: file, line, key, what would do. Exit code 1
+    Needs no service to run; contracts are compared with their tables where the object store
+    answers. Each problem is one line: file, line, key, what would do. Exit code 1
     when there is one.
     """
     found = validate(settings())
     if output == "json":
         print_json(
-            {"valid": not found.problems, "problems": found.problems, "topics": found.topics}
+            {
+                "valid": not found.problems,
+                "problems": found.problems,
+                "notes": found.notes,
+                "topics": found.topics,
+            }
         )
     else:
         for problem in found.problems:
             click.echo(problem, err=True)
+        for note in found.notes:
+            console().print(f"note: {note}", highlight=False)
         count = len(found.problems)
         console().print(
             f"{count} problem(s) in {found.module}"

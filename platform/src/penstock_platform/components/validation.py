@@ -6,6 +6,8 @@ components say about their declarations and contracts. Where that finds nothing,
 loaded as Dagster loads them, which finds what only Python can say; of that the first real error is
 named, with the user's own file and line.
 
+Contracts are then compared with the silver tables that are there, where the object store answers.
+
 ``python -m penstock_platform.components.validation MODULE RESULT`` does this in a process of its
 own and writes a JSON document; ``services.validation`` calls it.
 """
@@ -18,6 +20,7 @@ import json
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +29,49 @@ import yaml
 
 import penstock_platform
 from penstock_platform.components import declarations
+from penstock_platform.domain.contract import Contract
 from penstock_platform.domain.problems import KeyPath, line_of, meant, place
 from penstock_platform.domain.topics import TopicSpec, collisions, node_lines
+from penstock_platform.resources.contract_tables import table_problems
+from penstock_platform.settings import Settings
 
 DECLARATION_FILES = ("defs.yaml", "component.yaml")
 DOCUMENT_KEYS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")
 PLATFORM = "penstock_platform"
 
 
-def problems_of_module(module: str) -> tuple[list[str], list[str]]:
-    """(problems, declared topics) of a module that holds Dagster definitions."""
+@dataclass(frozen=True)
+class Declared:
+    """A topic that a YAML document declares. ``at``: its `file:line`."""
+
+    spec: TopicSpec
+    contract: Contract | None
+    at: str
+
+
+@dataclass
+class Found:
+    """What is wrong (a line each), what could not be looked at, and the topics declared."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    topics: list[Declared] = field(default_factory=list)
+
+
+def problems_of_module(module: str) -> Found:
+    """Everything that is wrong with a module that holds Dagster definitions."""
     try:
         folder = defs_folder(module)
     except (ImportError, AttributeError, ValueError) as error:
-        return [f"{module}: cannot be imported: {error}; see dagster.module in penstock.toml"], []
-    problems, topics = problems_of_folder(folder) if folder is not None else ([], [])
-    if not problems:
-        problems = problems_of_loading(module)
-    return problems, topics
+        said = f"{module}: cannot be imported: {error}; see dagster.module in penstock.toml"
+        return Found([said])
+    found = problems_of_folder(folder) if folder is not None else Found()
+    if not found.problems:
+        found.problems = problems_of_loading(module)
+    if not found.problems:
+        contracts = [(d.spec.name, d.contract) for d in found.topics if d.contract is not None]
+        found.problems, found.notes = table_problems(Settings.load(), contracts)
+    return found
 
 
 def defs_folder(module: str) -> Path | None:
@@ -56,10 +84,10 @@ def defs_folder(module: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def problems_of_folder(folder: Path) -> tuple[list[str], list[str]]:
-    """(problems, declared topics) of all YAML declarations under a folder."""
+def problems_of_folder(folder: Path) -> Found:
+    """What is wrong in all YAML declarations under a folder."""
     problems: list[str] = []
-    topics: list[tuple[TopicSpec, str]] = []
+    topics: list[Declared] = []
     for file in sorted(p for name in DECLARATION_FILES for p in folder.rglob(name)):
         try:
             documents = list(_documents(file.read_text()))
@@ -72,7 +100,8 @@ def problems_of_folder(folder: Path) -> tuple[list[str], list[str]]:
                 topics += _read(value, node_lines(root), file)
             except declarations.DeclarationError as error:
                 problems += str(error).splitlines()
-    return [*problems, *collisions(topics)], [spec.name for spec, _ in topics]
+    same = collisions([(declared.spec, declared.at) for declared in topics])
+    return Found([*problems, *same], topics=topics)
 
 
 def problems_of_loading(module: str) -> list[str]:
@@ -135,7 +164,7 @@ def _documents(text: str) -> Iterator[tuple[yaml.Node, Any]]:
         loader.dispose()
 
 
-def _read(value: Any, lines: Mapping[KeyPath, int], file: Path) -> list[tuple[TopicSpec, str]]:
+def _read(value: Any, lines: Mapping[KeyPath, int], file: Path) -> list[Declared]:
     """What one document declares. Raises DeclarationError with everything wrong in it."""
     name = declarations.short(file)
     where = place(name, lines.get(()))
@@ -165,8 +194,8 @@ def _read(value: Any, lines: Mapping[KeyPath, int], file: Path) -> list[tuple[To
         raise declarations.DeclarationError("\n".join([*problems, str(error)])) from None
     if problems:
         raise declarations.DeclarationError("\n".join(problems))
-    spec = found[0] if isinstance(found, tuple) else found
-    return [(spec, source.at())] if isinstance(spec, TopicSpec) else []
+    spec, contract = found if isinstance(found, tuple) else (found, None)
+    return [Declared(spec, contract, source.at())] if isinstance(spec, TopicSpec) else []
 
 
 def _component(kind: object, where: str) -> Any:
@@ -220,8 +249,10 @@ def _not_yaml(name: str, error: Exception) -> str:
 
 
 def main(module: str, result: str) -> None:
-    problems, topics = problems_of_module(module)
-    Path(result).write_text(json.dumps({"problems": problems, "topics": topics}))
+    found = problems_of_module(module)
+    topics = [declared.spec.name for declared in found.topics]
+    document = {"problems": found.problems, "notes": found.notes, "topics": topics}
+    Path(result).write_text(json.dumps(document))
 
 
 if __name__ == "__main__":

@@ -59,7 +59,10 @@ def column_changes(
             else:
                 problems.append(f"{contract.file}:{column.line}: {found}")
     if problems:
-        raise ContractChangeError("\n".join(problems) + _ways_out(table, contract, topic))
+        short = f"; take it back, or declare version: {contract.version + 1} under schema"
+        raise ContractChangeError(
+            "\n".join(problem + short for problem in problems) + _ways_out(table, contract, topic)
+        )
     return changes
 
 
@@ -132,10 +135,10 @@ def _field_differences(
 def _ways_out(table: str, contract: Contract, topic: str) -> str:
     newer = contract.version + 1
     return (
-        f"\n{table} cannot be changed that way. Either take the change back, or declare a new "
-        f"version of the table, `schema: {{file: …, version: {newer}}}`: windows are parsed into "
-        f"a table of its own from then on, and `penstock table remake {topic}` parses the earlier "
-        "ones into it from bronze. The old table stays"
+        f"\n{table} cannot be changed that way. With `schema: {{file: …, version: {newer}}}` "
+        "windows are parsed into a table of its own from then on, and "
+        f"`penstock table remake {topic}` parses the earlier ones into it from bronze. The old "
+        "table stays"
     )
 
 

@@ -24,6 +24,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import BooleanExpression, EqualTo
 from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from sqlalchemy.exc import OperationalError
@@ -201,6 +202,13 @@ class Lake:
     def columns(self, table: str) -> list[tuple[str, str]]:
         """(name, Iceberg type) in the table's order."""
         return [(f.name, str(f.field_type)) for f in self._table(table).schema().fields]
+
+    def schema(self, table: str) -> Schema | None:
+        """The table's present schema; None without the table. Raises LakeError, StoreError."""
+        try:
+            return self._table(table).schema()
+        except MissingTableError:
+            return None
 
     # --- snapshots ----------------------------------------------------------------------------
 

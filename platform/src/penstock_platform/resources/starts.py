@@ -41,7 +41,7 @@ def partition_start(
     kept = _kept_path(settings, spec.name)
     if kept.is_file():
         return _start_of(kept.read_bytes())
-    if archive is None and _reachable(settings.s3_endpoint):
+    if archive is None and reachable(settings.s3_endpoint):
         archive = S3Archive(settings)
     if archive is not None:
         try:
@@ -87,7 +87,8 @@ def _create(path: Path, data: bytes) -> None:
         private.unlink()
 
 
-def _reachable(endpoint: str) -> bool:
+def reachable(endpoint: str) -> bool:
+    """Whether anything accepts a connection at an HTTP address."""
     parts = urlsplit(endpoint)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:

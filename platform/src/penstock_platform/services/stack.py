@@ -80,6 +80,7 @@ def up(settings: Settings, listener: Listener) -> list[Service]:
     with file_lock(settings.home / "services" / "up.lock"):
         supervisor = Supervisor(settings)
         fresh = not supervisor.running()
+        again = settings.lake.catalog_uri or settings.catalog_path.is_file()
         if fresh:
             _clear_strays(settings, listener)
             if problem := checks.check_memory(settings, found):
@@ -95,8 +96,10 @@ def up(settings: Settings, listener: Listener) -> list[Service]:
         _reload_definitions(settings, supervisor, listener)
         _Waiting(settings, supervisor, found, listener).run()
         _record_identity(settings)
-    if fresh and any(service.name == "spark" for service in found):
-        start_warm_up(settings)
+        if fresh and any(service.name == "spark" for service in found):
+            start_warm_up(settings)
+        if fresh and again:
+            _compare_contracts(settings)
     return found
 
 
@@ -144,6 +147,18 @@ def _load_first(settings: Settings, supervisor: Supervisor, listener: Listener) 
         raise ServiceError(
             f"{error}\nThe new definitions do not load, so nothing was changed: the services and "
             "definitions that run go on. Correct this and run: penstock up"
+        ) from error
+
+
+def _compare_contracts(settings: Settings) -> None:
+    """Refuse contracts that do not fit the tables that an earlier ``up`` has left. Only now is the
+    object store there to be asked."""
+    try:
+        require_valid(settings)
+    except DefinitionsError as error:
+        raise ServiceError(
+            f"{error}\nThe services run. Windows are landed in bronze and wait there until this is "
+            "corrected; then run: penstock up"
         ) from error
 
 

@@ -8,7 +8,8 @@ before it replaces running services::
     topics = require_valid(settings)   # raises DefinitionsError, whose text is a line a problem
 
 It takes as long as loading the definitions does (some seconds), in a process of its own, so that
-neither the user's code nor Dagster is loaded into the caller, and needs no service.
+neither the user's code nor Dagster is loaded into the caller, and needs no service. Contracts are
+compared with the tables that they were written to, where the object store answers.
 """
 
 from __future__ import annotations
@@ -38,11 +39,13 @@ class DefinitionsError(ServiceError):
 
 @dataclass(frozen=True)
 class Validation:
-    """What was found: ``problems`` (none: it loads) and the topics that are declared."""
+    """What was found: ``problems`` (none: it loads), the topics that are declared, and ``notes``
+    on what could not be looked at."""
 
     module: str
     problems: tuple[str, ...]
     topics: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def validate(settings: Settings, timeout_seconds: float = TIMEOUT_SECONDS) -> Validation:
@@ -72,7 +75,8 @@ def validate(settings: Settings, timeout_seconds: float = TIMEOUT_SECONDS) -> Va
             problem = f"{module}: loading it ended with exit code {done.returncode}: {last}"
             return Validation(module, (problem,), ())
         document = json.loads(result.read_text())
-    return Validation(module, tuple(document["problems"]), tuple(document["topics"]))
+    found = (tuple(document[key]) for key in ("problems", "topics", "notes"))
+    return Validation(module, *found)
 
 
 def require_valid(settings: Settings) -> tuple[str, ...]:
