@@ -67,7 +67,7 @@ from penstock_broker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from penstock_broker.wire.records import CODEC_MASK, RecordBatch
+from penstock_broker.wire.records import CODEC_MASK, RecordBatch, validate_batch
 
 ACKS_ALL = -1
 ZSTD_VERSION_MIN = 7
@@ -153,16 +153,20 @@ def examine(  # noqa: PLR0917 (called for every batch)
 ) -> RecordBatch:
     """What is to be staged of the batch from ``begin`` to ``end``: it is as it should be.
 
-    KafkaError: as :meth:`Partition.check_at` and ``look_inside``, and UNSUPPORTED_COMPRESSION_TYPE.
+    KafkaError: as ``validate_batch``, :meth:`Partition.require_replicas` and ``look_inside``, and
+    UNSUPPORTED_COMPRESSION_TYPE.
     :class:`TooLargeError` where that takes too long for the event loop.
     """
-    batch = partition.check_at(buffer, begin, end, acks_all=acks == ACKS_ALL)
+    config = partition.log.config
+    if acks == ACKS_ALL:
+        partition.require_replicas()
+    batch = validate_batch(buffer, begin, end, max_message_bytes=config.max_message_bytes)
     if batch.attributes & CODEC_MASK == Codec.ZSTD and version < ZSTD_VERSION_MIN:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
-    return look_inside(batch, partition.log.config, now_ms, LIGHT_OUTPUT_BYTES)
+    return look_inside(batch, config, now_ms, LIGHT_OUTPUT_BYTES)
 
 
 def failed(error: KafkaError) -> AppendResult:

@@ -96,7 +96,10 @@ def look_inside(
         ) from bad
     if "compact" in config.cleanup_policy:
         _check_keys(payload, begin, batch.records_count)
-    if config.message_timestamp_type == "CreateTime":
+    if config.message_timestamp_type == "CreateTime" and (
+        batch.max_timestamp > now_ms + config.message_timestamp_after_max_ms
+        or config.message_timestamp_before_max_ms != INT64_MAX
+    ):
         _check_timestamps(batch, config, now_ms, payload, begin)
     if target is None or target == codec:
         return batch
@@ -138,12 +141,9 @@ def _open(batch: RecordBatch, bytes_max: int) -> bytes:
 def _check_timestamps(
     batch: RecordBatch, config: LogConfig, now_ms: int, payload: bytes | bytearray, begin: int
 ) -> None:
-    """Name the records that are too early or too late; the header tells whether to look."""
-    before_ms = config.message_timestamp_before_max_ms
+    """Name the records that are too early or too late."""
     latest_ms = now_ms + config.message_timestamp_after_max_ms
-    if batch.max_timestamp <= latest_ms and before_ms == INT64_MAX:
-        return
-    earliest_ms = now_ms - before_ms
+    earliest_ms = now_ms - config.message_timestamp_before_max_ms
     refused = list(
         _out_of_range(
             batch.timestamps_in(payload, begin), batch.base_offset, earliest_ms, latest_ms

@@ -133,28 +133,27 @@ class Partition:
         return self.append_checked(batch, is_verified=is_verified)
 
     def check(self, records: memoryview | None, *, acks_all: bool = False) -> RecordBatch:
-        """The batch that a client has sent, looked at from outside; see :meth:`check_at`."""
+        """The batch that a client has sent, looked at from outside.
+
+        KafkaError: those of ``wire.records.validate_batch`` and :meth:`require_replicas`.
+        """
         if not records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "There must be at least one record batch.")
-        return self.check_at(records, 0, len(records), acks_all=acks_all)
+        if acks_all:
+            self.require_replicas()
+        max_bytes = self.log.config.max_message_bytes
+        return validate_batch(records, 0, len(records), max_message_bytes=max_bytes)
 
-    def check_at(
-        self, buffer: memoryview, begin: int, end: int, *, acks_all: bool = False
-    ) -> RecordBatch:
-        """The batch from ``begin`` to ``end`` of a buffer, looked at from outside.
-
-        KafkaError: those of ``wire.records.validate_batch``, and NOT_ENOUGH_REPLICAS where
-        ``acks_all`` and fewer than min.insync.replicas are there.
-        """
-        config = self.log.config
-        if acks_all and config.min_insync_replicas > 1:
+    def require_replicas(self) -> None:
+        """KafkaError NOT_ENOUGH_REPLICAS where fewer than min.insync.replicas are there, for those
+        who want all of them to have a batch."""
+        needed = self.log.config.min_insync_replicas
+        if needed > 1:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR (1) is insufficient to satisfy the min.isr "
-                f"requirement of {config.min_insync_replicas} for partition "
-                f"{self.topic}-{self.index}",
+                f"requirement of {needed} for partition {self.topic}-{self.index}",
             )
-        return validate_batch(buffer, begin, end, max_message_bytes=config.max_message_bytes)
 
     def append_checked(self, batch: RecordBatch, *, is_verified: bool = False) -> AppendResult:
         """Append a batch that has been looked at from outside and inside.

@@ -169,7 +169,9 @@ class Dispatcher:
             try:
                 partition.commit()
             except Exception:  # a bug of ours: the other partitions are not to suffer
-                _logger.exception("%s: cannot commit", partition.topic_partition)
+                _logger.exception(
+                    "%s-%d: what was appended cannot be announced", partition.topic, partition.index
+                )
         staged, self._staged = self._staged, []
         for waiting in staged:
             if len(waiting) == 2:

@@ -148,7 +148,11 @@ EVENTS: dict[tuple[str, str], Names] = {
         ("listener %s: %d users in its files", "users_read", "listener users"),
         ("%s: %s; the users stay as they were", "users_unreadable", "path reason"),
     ),
-    **_rows("server.dispatch", ("%s v%d failed", "request_failed", "api version")),
+    **_rows(
+        "server.dispatch",
+        ("%s v%d failed", "request_failed", "api version"),
+        ("%s-%d: what was appended cannot be announced", "append_not_announced", _PLACE),
+    ),
     **_rows("server.http_server", ("an HTTP request failed", "http_request_failed", "")),
     **_rows(
         "server.listeners",

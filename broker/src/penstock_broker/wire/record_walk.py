@@ -75,15 +75,15 @@ class _Shape:
 
     def fits(self, data: Payload, position: int) -> bool:
         """Whether records that begin at ``position``, as many and as long, are like these."""
-        size = self._size
-        if not size:
-            return False
-        if self._count == 1:
+        size, count = self._size, self._count
+        if count == 1:
             for offset, column in self._columns:
                 if not data.startswith(column, position + offset):
                     return False
             return True
-        end = position + size * self._count
+        if not count:
+            return False
+        end = position + size * count
         for offset, column in self._columns:
             if data[position + offset : end : size] != column:
                 return False

@@ -49,6 +49,7 @@ TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_CODEC_MAX: Final = int(Codec.ZSTD)
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
@@ -440,7 +441,7 @@ def _check_batch(batch: RecordBatch, max_message_bytes: int, from_client: bool =
     if not from_client:
         return
     attributes, count = batch.attributes, batch.records_count
-    if attributes & CODEC_MASK > Codec.ZSTD:
+    if attributes & CODEC_MASK > _CODEC_MAX:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Unknown compression {attributes & CODEC_MASK}.",
