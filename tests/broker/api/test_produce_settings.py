@@ -25,6 +25,12 @@ from penstock_broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from penstock_broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from penstock_broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -237,3 +243,46 @@ async def test_a_disk_that_fails_under_a_repeating_producer_is_reported() -> Non
         disk(broker).fail("write", 5, path_part=".log")
         assert await producer.codes(*[batch] * AT_ONCE) == [ErrorCode.KAFKA_STORAGE_ERROR] * AT_ONCE
         assert broker.replicas.partition("t", 0).log_end_offset == AT_ONCE
+
+
+async def test_an_error_without_a_place_for_it_ends_the_connection() -> None:
+    """acks=0: what came before it in the read event is in the log."""
+    async with in_process() as broker:
+        producer, admin = Producer(Link(broker), 9), Link(broker)
+        await make_topic(admin)
+        assert await producer.codes(*[plain()] * AT_ONCE) == [0] * AT_ONCE
+        bad = bytearray(plain())
+        bad[-1] ^= 1
+        frames = [frame_of(request(batch, acks=0), 9) for batch in (plain(), plain(), bytes(bad))]
+        producer.link.put(frames[0] * AT_ONCE)
+        assert not producer.link.is_closed
+        producer.link.put(b"".join(frames))
+        await until(lambda: producer.link.is_closed)
+        assert broker.replicas.partition("t", 0).log_end_offset == 2 * AT_ONCE + 2
+
+
+async def test_other_requests_see_what_was_appended_before_them() -> None:
+    """Also within one read event, and answers keep the order of the requests."""
+    async with in_process() as broker:
+        producer, admin = Producer(Link(broker), 9), Link(broker)
+        await make_topic(admin)
+        assert await producer.codes(*[plain()] * AT_ONCE) == [0] * AT_ONCE
+        wanted = ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=-1)
+        asked = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[wanted])])
+        sent = [request(plain()), request(plain()), asked, request(plain())]
+        producer.link.put(
+            b"".join(
+                frame_of(one, 7 if one is asked else 9, correlation_id=number)
+                for number, one in enumerate(sent)
+            )
+        )
+        answers: list[bytes] = []
+
+        def all_there() -> bool:
+            answers.extend(producer.link.answers())
+            return len(answers) == len(sent)
+
+        await until(all_there)
+        assert [int.from_bytes(answer[:4], "big") for answer in answers] == [0, 1, 2, 3]
+        found, _ = decode(ListOffsetsResponse, 7, memoryview(answers[2]), 5)
+        assert found.topics[0].partitions[0].offset == AT_ONCE + 2
