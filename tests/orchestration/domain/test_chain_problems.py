@@ -165,6 +165,13 @@ def test_windows_that_are_due_are_counted_up_to_a_thousand(due, said, spec):
     assert ("or more" in problem.summary) is (due == 1000)
 
 
+def test_of_what_was_not_said_nothing_is_known():
+    facts = ChainFacts("orders", ref=REF)
+    assert judge_chain(facts, NOW).problems == ()
+    assert (facts.stored, facts.unfrozen, facts.unreadable, facts.unanswered) == (0, 0, "", False)
+    assert WaitingWindow(FIRST) == WaitingWindow(FIRST, 0, False, "")
+
+
 def test_a_topic_with_one_record_and_no_window():
     assert only(start=None, newest=None, stored=1, incarnations=()) == Problem(
         Kind.EMPTY_CHAIN,
