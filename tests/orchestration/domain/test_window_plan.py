@@ -184,6 +184,9 @@ def test_a_partition_of_the_window_before_that_is_not_known_stops_the_freeze():
     [first] = freeze(offsets(p0=7, p1=3, p2=1))
     with pytest.raises(ChainError, match=r"partitions \[1, 2\] of window 0"):
         freeze(offsets(p0=7), after=first, ticks=TICKS[1:])
+    [first] = freeze(offsets(p0=7, p1=3, p8=1))
+    with pytest.raises(ChainError, match=r"partitions \[1, 8\] of window 0"):
+        freeze(offsets(p0=7), after=first, ticks=TICKS[1:])
 
 
 def test_the_newest_tick_has_as_many_windows_as_it_takes():
@@ -268,6 +271,8 @@ def test_windows_of_a_tick_hold_every_offset_once_and_never_more_than_the_bound(
 def test_a_bound_is_shared_in_proportion():
     [first, *_] = freeze(offsets(p0=300, p1=100), max_records=40)
     assert spans([first]) == [{0: (0, 30), 1: (0, 10)}]
+    [first, *_] = freeze(offsets(p0=2, p1=1), max_records=1)
+    assert spans([first]) == [{0: (0, 0), 1: (0, 1)}], "parts of a record add up to one"
 
 
 def test_what_was_left_of_a_tick_is_its_next_part():
@@ -317,7 +322,8 @@ def test_a_first_window_has_none_before_it(two):
 
 def test_a_window_follows_the_one_before_it_in_its_own_chain(two):
     first, second = two
-    refused(first, replace(second, sequence=2), r"does not follow window topic-id/0")
+    said = r"window topic-id/2 \(orders 2026-11-20-00:01\) does not follow window topic-id/0"
+    refused(first, replace(second, sequence=2), said)
     refused(first, replace(second, topic_id="other"), r"does not follow window topic-id/0")
     wrong = replace(second, previous=PreviousWindow(0, "0" * 64))
     refused(first, wrong, "its hash of window 0 is not that window's")

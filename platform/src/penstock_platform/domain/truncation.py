@@ -51,7 +51,7 @@ def epochs_to_ask(
     restored from an older copy, and nothing that it says may be frozen.
     """
     changed: dict[int, int] = {}
-    for p, end in sorted(ends.items()):
+    for p, end in ends.items():
         now = offsets[p].leader_epoch if p in offsets else -1
         if min(now, end.leader_epoch) < 0 or now == end.leader_epoch:
             continue
@@ -77,7 +77,7 @@ def truncations_of(
     such epoch; then, and where the epoch is the same, the log's end says it.
     """
     found: dict[int, Truncation] = {}
-    for p, end in sorted(ends.items()):
+    for p, end in ends.items():
         if p not in offsets:
             continue
         limit = epoch_ends.get(p, -1)
