@@ -56,10 +56,14 @@ SUBJECTS |= {
     for modules, tests in {
         ("groups/group_state", "groups/roster", "groups/members", "groups/states"): (
             "groups/test_group_state",
+            "groups/test_coordinator",
             "groups/test_group_properties",
         ),
         (
             "groups/coordinator",
+            "groups/committed_offsets",
+            "groups/directory",
+            "groups/store",
             "groups/offsets",
             "groups/pending_offsets",
             "groups/footprint",

@@ -509,6 +509,203 @@ def test_the_first_join_does_not_wait_for_ids_that_were_handed_out() -> None:
     assert room.joins["a"][-1].generation_id == 2
 
 
+def test_a_group_that_was_deleted_answers_nobody() -> None:
+    room, (a,) = together("a")
+    room.leave(a)
+    group = room.group
+    assert group.delete() is NONE
+    gone = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert group.delete() is ErrorCode.GROUP_ID_NOT_FOUND
+    assert group.commit_allowed("", None, -1, room.now) is gone
+    assert room.leave(a) is gone
+    assert room.beat(a) is gone
+    synced = room.sync("a", a)
+    assert synced is not None
+    assert synced.error is gone
+
+
+def test_who_is_refused_with_an_id_in_hand_holds_nobody_up() -> None:
+    """The join waits for ids that were handed out, but not for one that has been refused."""
+    room, (a, _b) = together("a", "b")
+    room.leave(_b)
+    required = room.join("c")
+    assert required is not None
+    assert room.join("a", a, protocols=(("range", b"new"),)) is None
+    assert room.group.state is GroupState.PREPARING
+    stranger = room.join("d", "no-such-id", protocols=(("sticky", b""),))
+    assert stranger is not None
+    assert room.group.state is GroupState.PREPARING
+    refused = room.join("c", required.member_id, protocols=(("sticky", b""),))
+    assert refused is not None
+    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert room.joins["a"][-1].generation_id == room.group.generation_id
+    assert room.group.state is GroupState.COMPLETING
+    assert room.leave(required.member_id) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_id_that_was_handed_out_is_given_back_by_its_holder_alone() -> None:
+    room, _ = together("a")
+    required = room.join("c")
+    assert required is not None
+    assert room.leave(required.member_id, "i-c") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert required.member_id in room.group.pending
+    assert room.leave(required.member_id) is NONE
+    assert not room.group.pending
+
+
+def test_a_sync_on_a_second_connection_answers_the_first() -> None:
+    room = Room(delay_ms=1_000)
+    for label in "ab":
+        room.join(label, known=True)
+    room.sleep(3_000)
+    b = room.joins["b"][0].member_id
+    assert room.sync("b", b) is None
+    first = room.sync("b", b)
+    assert first is not None
+    assert first.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert room.group.members[b].awaiting_sync is not None
+
+
+def test_who_syncs_after_the_leader_is_not_removed_when_the_time_for_it_is_over() -> None:
+    room = Room(delay_ms=1_000)
+    for label in "ab":
+        room.join(label, known=True, rebalance_ms=6_000, session_ms=20_000)
+    room.sleep(3_000)
+    a, b = (room.joins[label][0].member_id for label in "ab")
+    room.sync("a", a, assignments={a: b"1", b: b"2"})
+    late = room.sync("b", b)
+    assert late is not None
+    assert late.assignment == b"2"
+    room.sleep(10_000)
+    assert set(room.group.members) == {a, b}
+    assert room.group.state is GroupState.STABLE
+    deadline = room.group.next_deadline_ms()
+    assert deadline is not None
+    assert deadline > room.now
+
+
+def test_when_all_have_synced_only_sessions_end() -> None:
+    room = Room(delay_ms=1_000)
+    for label in "ab":
+        room.join(label, known=True, rebalance_ms=6_000, session_ms=20_000)
+    room.sleep(3_000)
+    a, b = (room.joins[label][0].member_id for label in "ab")
+    room.sync("b", b)
+    room.sync("a", a, assignments={a: b"1", b: b"2"})
+    assert room.group.next_deadline_ms() == room.now + 20_000
+
+
+def test_who_joins_again_differently_makes_the_others_join_again() -> None:
+    """Only an unchanged request is one whose answer was lost."""
+    room = Room(delay_ms=1_000)
+    for label in "ab":
+        room.join(label, known=True)
+    room.sleep(3_000)
+    b = room.joins["b"][0].member_id
+    assert room.group.state is GroupState.COMPLETING
+    assert room.join("b", b) is not None
+    assert room.join("b", b, protocols=(("range", b"other"),)) is None
+    assert room.group.state is GroupState.PREPARING
+    room, (_, b) = together("a", "b")
+    assert room.join("b", b, protocols=(("range", b"other"),)) is None
+    assert room.group.state is GroupState.PREPARING
+
+
+def test_an_answer_that_is_given_again_prolongs_the_session() -> None:
+    room, (a, b) = together("a", "b")
+    room.sleep(SESSION_MS - 1)
+    room.beat(a)
+    assert room.join("b", b) is not None
+    room.sleep(SESSION_MS - 1)
+    assert b in room.group.members
+
+
+def test_the_first_who_has_come_leads_where_the_leader_has_not() -> None:
+    room = Room(delay_ms=1_000)
+    for label in "abc":
+        room.join(label, known=True, instance=f"i-{label}", session_ms=600_000, rebalance_ms=5_000)
+    room.sleep(5_000)
+    a, b, c = (room.joins[label][0].member_id for label in "abc")
+    assert room.group.leader == a
+    for label, member_id in (("c", c), ("b", b)):
+        room.join(
+            label,
+            member_id,
+            instance=f"i-{label}",
+            session_ms=600_000,
+            rebalance_ms=5_000,
+            protocols=(("range", b"new"),),
+        )
+    room.sleep(5_000)
+    assert room.joins["b"][-1].generation_id == 2
+    assert room.group.leader == b
+    assert list(room.group.members) == [a, b, c]
+
+
+@pytest.mark.parametrize("rebalance_ms", [5_000, 2, 1, 0])
+def test_a_join_of_members_who_are_all_away_waits_for_their_sessions(rebalance_ms: int) -> None:
+    """KAFKA-8220: static members, as long as they allow, and never without a pause."""
+    room, (a, b) = together("a", "b", instances=True)
+    for member in room.group.members.values():
+        member.session_timeout_ms, member.rebalance_timeout_ms = 600_000, rebalance_ms
+        room.group.heartbeat(member.member_id, member.group_instance_id, 1, room.now)
+    assert room.join("c", known=True, rebalance_ms=rebalance_ms) is None
+    (c,) = set(room.group.members) - {a, b}
+    room.leave(c)
+    for _ in range(3):
+        deadline = room.group.next_deadline_ms()
+        assert deadline is not None
+        room.now = deadline
+        room.carry_out(room.group.tick(room.now))
+        assert room.group.next_deadline_ms() == room.now + max(1, rebalance_ms)
+    assert set(room.group.members) == {a, b}
+    assert room.group.state is GroupState.PREPARING
+
+
+def test_a_group_that_is_restored_is_what_it_was() -> None:
+    room, (a, b) = together("a", "b", instances=True)
+    stored = room.group.stored(1)
+    for leader, expected in ((b, b), ("nobody", a)):
+        stored.leader = leader
+        other = Group("g", GroupLimits(size_max=2))
+        other.restore(stored, 0.0)
+        assert other.state is GroupState.STABLE
+        assert other.protocol_name == "range"
+        assert other.leader == expected
+        assert other.roster.size == room.group.roster.size
+        assert other.roster.take_changes() == ([], [])
+    smaller = Group("g", GroupLimits(size_max=1))
+    smaller.restore(stored, 0.0)
+    assert smaller.state is GroupState.PREPARING, "the limit was lowered: not all can come back"
+    for member_id in (a, b):
+        room.leave(member_id, f"i-{member_id[0]}")
+    empty = Group("g", GroupLimits())
+    empty.restore(room.group.stored(2), 0.0)
+    assert (empty.state, empty.leader) == (GroupState.EMPTY, None)
+    dynamic, (c,) = together("c")
+    other = Group("g", GroupLimits())
+    other.restore(dynamic.group.stored(3), 0.0)
+    assert other.static_ids == {}
+    assert list(other.members) == [c]
+
+
+def test_who_waits_already_keeps_its_place_in_a_group_that_is_full() -> None:
+    room, ids = together("a", "b", "c")
+    room.group.limits = GroupLimits(0, 6_000, 1_800_000, 2)
+    for label, member_id in zip("ab", ids, strict=False):
+        assert room.join(label, member_id, protocols=(("range", b"new"),)) is None
+    again = room.join("b", ids[1], protocols=(("range", b"newer"),))
+    assert again is not None
+    assert again.error is ErrorCode.REBALANCE_IN_PROGRESS, "the first of its two requests"
+    refused = room.join("c", ids[2], protocols=(("range", b"new"),))
+    assert refused is not None
+    assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert room.joins["a"][-1].generation_id == 2
+    stranger = room.join("d", known=True)
+    assert stranger is not None
+    assert stranger.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
 def test_transactions_commit_offsets_in_any_state() -> None:
     """TxnOffsetCommit: old versions name no member; newer ones are held to the generation."""
     room, (a, _b) = together("a", "b")
@@ -601,6 +798,30 @@ class TestStaticMembers:
         assert back is not None
         assert room.group.members[back.member_id].session_timeout_ms == 20_000, "KAFKA-14009"
 
+    def test_a_return_begins_a_session(self) -> None:
+        room, (a, _b) = together("a", "b", instances=True)
+        room.sleep(SESSION_MS - 1)
+        room.group.heartbeat(a, "i-a", 1, room.now)
+        back = room.join("b", instance="i-b")
+        assert back is not None
+        room.sleep(SESSION_MS - 1)
+        assert back.member_id in room.group.members
+
+    def test_who_returns_before_its_sync_has_to_sync_under_its_new_id(self) -> None:
+        room = Room(delay_ms=1_000)
+        for label in "ab":
+            room.join(label, known=True, instance=f"i-{label}", rebalance_ms=6_000)
+        room.sleep(3_000)
+        a, b = (room.joins[label][0].member_id for label in "ab")
+        room.sync("a", a, instance="i-a", assignments={a: b"1", b: b"2"})
+        assert room.group.state is GroupState.STABLE
+        back = room.join("b", instance="i-b", rebalance_ms=6_000)
+        assert back is not None
+        assert back.error is NONE
+        room.sleep(6_000)
+        assert back.member_id not in room.group.members
+        assert a in room.group.members
+
     def test_a_restart_that_changes_the_protocol_rebalances(self) -> None:
         room, (a, _b) = together("a", "b", instances=True)
         assert room.group.protocol_name == "range"
@@ -647,9 +868,11 @@ class TestStaticMembers:
         """Nobody learns an id that a broker which starts again would not know."""
         room, (_a, b) = together("a", "b", instances=True)
         room.store_error = ErrorCode.NOT_COORDINATOR
+        room.group.roster.take_changes()
         back = room.join("b", instance="i-b", session_ms=20_000)
         assert back is not None
         assert back.error is ErrorCode.NOT_COORDINATOR
+        assert room.group.roster.take_changes() == ([], [])
         assert room.group.members[b].session_timeout_ms == SESSION_MS
         assert room.group.heartbeat(b, "i-b", 1, room.now) is NONE
         room.store_error = NONE
