@@ -706,6 +706,100 @@ def test_who_waits_already_keeps_its_place_in_a_group_that_is_full() -> None:
     assert stranger.error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
+def ask_to_sync(room: Room, member_id: str, protocol_type: str | None) -> ErrorCode:
+    answers: list[SyncResult] = []
+    generation = room.group.generation_id
+    request = SyncRequest(member_id, None, generation, protocol_type, "range", {})
+    room.carry_out(room.group.sync(request, answers.append, room.now))
+    return answers[0].error
+
+
+def test_a_sync_is_held_to_the_protocol_of_the_group() -> None:
+    room, (a,) = together("a")
+    assert ask_to_sync(room, a, "consumer") is NONE
+    assert ask_to_sync(room, a, "connect") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert ask_to_sync(room, "stranger", "connect") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert room.join("b", known=True) is None
+    assert ask_to_sync(room, a, "consumer") is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_who_may_commit() -> None:
+    room, (a, _b) = together("a", "b", instances=True)
+
+    def allowed(
+        member_id: str, instance: str | None, generation: int, *, transactional: bool = False
+    ) -> ErrorCode:
+        return room.group.commit_allowed(
+            member_id, instance, generation, room.now, transactional=transactional
+        )
+
+    assert allowed(a, None, -1) is ErrorCode.ILLEGAL_GENERATION
+    for transactional in (False, True):
+        assert allowed(a, None, 1, transactional=transactional) is NONE
+        assert allowed("", None, 0, transactional=transactional) is ErrorCode.UNKNOWN_MEMBER_ID
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        assert allowed("", "i-a", -1, transactional=transactional) is fenced
+    for member_id, instance in ((a, "i-a"), (_b, "i-b")):
+        room.leave(member_id, instance)
+    assert allowed("", None, -1) is NONE
+    for generation in (0, 1):
+        assert allowed("", None, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_id_that_is_given_back_holds_the_join_up_no_longer() -> None:
+    room, (a,) = together("a")
+    required = room.join("c")
+    assert required is not None
+    deadline = room.now + SESSION_MS
+    assert room.group.pending == {required.member_id: deadline}
+    room.carry_out(room.group.tick(deadline - 1))
+    assert room.group.pending == {required.member_id: deadline}, "not yet"
+    assert room.join("a", a, protocols=(("range", b"new"),)) is None
+    assert room.leave(required.member_id) is NONE
+    assert room.joins["a"][-1].generation_id == 2
+
+
+def test_the_kind_of_a_group_is_that_of_its_members() -> None:
+    room, _ = together("a")
+
+    def join(kind: str) -> ErrorCode:
+        answers: list[JoinResult] = []
+        request = JoinRequest(
+            "", None, "x-1", "x", "/h", SESSION_MS, REBALANCE_MS, kind, (("range", b""),)
+        )
+        room.carry_out(room.group.join(request, answers.append, room.now))
+        return answers[0].error
+
+    assert join("connect") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert join("") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert join("consumer") is ErrorCode.MEMBER_ID_REQUIRED
+    empty = Room()
+    room = empty
+    assert join("") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert join("connect") is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_only_consumers_subscribe() -> None:
+    room, _ = together("a", "b")
+    group = room.group
+    assert group.subscribed_topics_of(lambda data: {data.decode()}) == {"r"}
+    assert group.subscribed_topics_of(lambda _: None) is None
+    group.protocol_type = "connect"
+    assert group.subscribed_topics_of(lambda data: {data.decode()}) == set()
+
+
+def test_a_new_member_waits_for_its_first_generation_for_five_minutes() -> None:
+    room, (a,) = together("a")
+    (member,) = room.group.members.values()
+    member.rebalance_timeout_ms = 900_000
+    assert room.join("b", known=True, rebalance_ms=900_000) is None
+    for _ in range(100):
+        room.sleep(3_000)
+        room.beat(a)
+    assert room.joins["b"][-1].error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert list(room.group.members) == [a]
+
+
 def test_transactions_commit_offsets_in_any_state() -> None:
     """TxnOffsetCommit: old versions name no member; newer ones are held to the generation."""
     room, (a, _b) = together("a", "b")
@@ -821,6 +915,22 @@ class TestStaticMembers:
         room.sleep(6_000)
         assert back.member_id not in room.group.members
         assert a in room.group.members
+
+    def test_they_need_no_id_beforehand(self) -> None:
+        room = Room()
+        joined = room.join("a", instance="i-a", known=False)
+        assert joined is not None
+        assert joined.error is NONE
+
+    def test_a_return_during_the_join_is_a_join(self) -> None:
+        room, (a, b) = together("a", "b", instances=True)
+        assert room.join("a", a, instance="i-a", protocols=(("range", b"new"),)) is None
+        room.join("a", instance="i-a")
+        assert room.joins["a"][-1].error is ErrorCode.FENCED_INSTANCE_ID
+        assert room.joins["a"][-1].member_id == a
+        room.join("b", instance="i-b")
+        assert room.joins["b"][-1].generation_id == 2
+        assert b not in room.group.members
 
     def test_a_restart_that_changes_the_protocol_rebalances(self) -> None:
         room, (a, _b) = together("a", "b", instances=True)

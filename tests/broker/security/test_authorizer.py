@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock_broker.security import authorizer as authorizer_module
 from penstock_broker.security.acls import (
     SUPPORTED,
     AclBinding,
@@ -201,6 +202,12 @@ def test_who_is_denied_everything_is_allowed_nothing() -> None:
     everything = rule("User:*", "*", Permission.DENY)
     assert Authorizer([mine]).allows_any(*request)
     assert not Authorizer([mine, everything]).allows_any(*request)
+    assert not Authorizer([mine, rule("User:*", "mine", Permission.DENY)]).allows_any(*request)
+    assert Authorizer([mine, rule("User:*", "other", Permission.DENY)]).allows_any(*request)
+    all_of_them = rule("User:alice", "*", Permission.ALLOW)
+    assert Authorizer([all_of_them]).rules == (all_of_them,)
+    assert Authorizer([all_of_them]).allows_any(*request)
+    assert Authorizer([all_of_them, rule("User:*", "m", Permission.DENY)]).allows_any(*request)
     others = rule("User:bob", "*", Permission.DENY)
     assert Authorizer([mine, others]).allows_any(*request)
     for rules in ([everything], [others]):
@@ -208,6 +215,16 @@ def test_who_is_denied_everything_is_allowed_nothing() -> None:
         assert not open_to_all.allows(*request, "any")
         assert not open_to_all.allows_any(*request)
     assert Authorizer([], allow_everyone_if_no_acl_found=True).allows_any(*request)
+
+
+def test_decisions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authorizer_module, "DECISIONS_MAX", 3)
+    authorizer = Authorizer()
+    for number in range(10):
+        host = f"1.1.1.{number}"
+        authorizer.allows("User:a", host, Operation.READ, ResourceType.TOPIC, "t")
+        authorizer.allows_any("User:a", host, Operation.READ, ResourceType.TOPIC)
+        assert len(authorizer._decisions) == len(authorizer._by_type) == number % 3 + 1
 
 
 def test_super_users_may_do_everything() -> None:

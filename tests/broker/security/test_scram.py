@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_broker.security.sasl import AuthenticationError, Plain, new_mechanism
-from penstock_broker.security.scram import HASHES, ScramCredential, ScramError, ScramServer
+from penstock_broker.security.sasl import AuthenticationError, Plain, Scram, new_mechanism
+from penstock_broker.security.scram import (
+    HASHES,
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    ScramCredential,
+    ScramError,
+    ScramServer,
+)
 from penstock_broker.security.users import (
     Users,
     parse_jaas,
@@ -115,6 +122,36 @@ def test_first_messages_that_are_refused(first: bytes) -> None:
         server.step(first)
 
 
+def test_extensions_are_let_pass_but_for_delegation_tokens() -> None:
+    """ScramMessages of Kafka: names of any number of letters."""
+    credential = ScramCredential.of_password("SCRAM-SHA-256", "s", b"salt")
+    for extension in (",x=1", ",ext=some,x=1", ",tokenauth=false", ",tokenauth=trueish"):
+        server = ScramServer("SCRAM-SHA-256", lambda _: credential, "n")
+        assert server.step(b"n,,n=alice,r=x" + extension.encode()).startswith(b"r=xn,")
+    for extension in (",tokenauth=true", ",x=1,tokenauth=true,y=2"):
+        server = ScramServer("SCRAM-SHA-256", lambda _: credential, "n")
+        with pytest.raises(ScramError, match="delegation tokens"):
+            server.step(b"n,,n=alice,r=x" + extension.encode())
+
+
+def test_credentials_that_are_not_whole_are_refused() -> None:
+    good = ScramCredential.of_password("SCRAM-SHA-256", "secret", b"salt").to_json()
+    short = base64.b64encode(bytes(31)).decode()
+    assert ScramCredential.from_json("SCRAM-SHA-256", good | {"iterations": 1}).iterations == 1
+    for change in (
+        {"iterations": 0},
+        {"salt": ""},
+        {"stored_key": short},
+        {"server_key": short},
+        {"stored_key": f"!{good['stored_key']}"},
+    ):
+        with pytest.raises(ValueError):
+            ScramCredential.from_json("SCRAM-SHA-256", good | change)
+    with pytest.raises(ValueError):
+        ScramCredential.parse("SCRAM-SHA-256$4096:abc$abc:abc")
+    assert (ITERATIONS_MIN, ITERATIONS_MAX) == (4_096, 16_384), "KIP-554"
+
+
 def test_last_messages_that_are_refused() -> None:
     credential = ScramCredential.of_password("SCRAM-SHA-256", "secret", b"salt")
 
@@ -203,6 +240,29 @@ def test_plain() -> None:
         assert "secret" not in f"{caught.value} {caught.value.detail}".lower()
 
 
+def test_what_a_client_is_told_and_what_the_log_says() -> None:
+    users = Users({"alice": "secret"})
+    for token, told in (
+        (b"\0\0secret", "username not specified"),
+        (b"\0alice\0", "password not specified"),
+        (b"\0alice\0wrong", "Invalid username or password"),
+        (b"bob\0alice\0secret", "different from username"),
+        (b"alice", "expected 3 tokens"),
+    ):
+        plain = new_mechanism("PLAIN", users)
+        assert plain.name == "PLAIN"
+        with pytest.raises(AuthenticationError, match=told) as caught:
+            plain.step(token)
+        assert caught.value.detail == str(caught.value)
+    scram = Scram("SCRAM-SHA-256", users, lambda: "servernonce")
+    assert scram.step(b"n,,n=alice,r=x").startswith(b"r=xservernonce,")
+    with pytest.raises(AuthenticationError, match="SCRAM-SHA-256") as refused:
+        scram.step(b"nonsense")
+    assert refused.value.detail == "a last message that is not SCRAM's"
+    with pytest.raises(KeyError):
+        new_mechanism("GSSAPI", users)
+
+
 # -- where users come from ------------------------------------------------------------------------
 
 
@@ -218,6 +278,9 @@ def test_a_file_of_users() -> None:
     assert users.credential("bob", "SCRAM-SHA-512") == verifier
     assert users.credential("bob", "SCRAM-SHA-256") is None
     assert not users.check_password("bob", "other")
+    assert not users.check_password("nobody", "")
+    with pytest.raises(ValueError, match="line 1"):
+        parse_users_file("alice\n")
     made = users.credential("alice", "SCRAM-SHA-256")
     assert made is not None and users.credential("alice", "SCRAM-SHA-256") is made
     for bad in ("alice\n", "alice=\n", "=x\n", "bob=SCRAM-SHA-512$geheim\n"):
@@ -233,6 +296,7 @@ def test_users_of_a_jaas_line() -> None:
     )
     assert users.check_password("admin", "admin-secret")
     assert users.check_password("a.b", 'q"uo;te')
+    assert parse_jaas("PlainLoginModule required user_b='single';").check_password("b", "single")
     assert len(users) == 2
     assert len(parse_jaas("")) == 0
     with pytest.raises(ValueError, match="PlainLoginModule"):
@@ -246,6 +310,7 @@ def test_the_section_of_credentials() -> None:
     }
     assert scram_from_section(scram_to_section(users)) == users
     assert scram_from_section({}) == {}
+    assert scram_to_section({"nobody": {}}) == {"users": {}}
     for broken in (
         {"users": {"a": {"SCRAM-SHA-1": {}}}},
         {"users": {"a": {"SCRAM-SHA-256": {"iterations": 1}}}},
@@ -273,6 +338,7 @@ def test_nothing_secret_is_printed() -> None:
     assert credential is not None
     shown = f"{users!r} {users} {credential!r} {credential} {[credential]}"
     assert "geheim" not in shown
+    assert repr(users) == "Users(1)"
     for secret in (credential.salt, credential.stored_key, credential.server_key):
         assert repr(secret) not in shown
         assert base64.b64encode(secret).decode() not in shown

@@ -25,11 +25,11 @@ _NONCE = r"[\x21-\x2b\x2d-\x7e]+"
 _NAME = r"(?:[^,=\x00]|=2C|=3D)+"
 _CLIENT_FIRST = re.compile(
     rf"(?P<header>n,(?:a=(?P<authzid>{_NAME}))?,)"
-    rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE})(?P<extensions>(?:,[A-Za-z]=[^,\x00]+)*))"
+    rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE})(?P<extensions>(?:,[A-Za-z]+=[^,\x00]+)*))"
 )
 _CLIENT_FINAL = re.compile(
     rf"(?P<without_proof>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>{_NONCE})"
-    r"(?:,[A-Za-z]=[^,\x00]+)*),p=(?P<proof>[A-Za-z0-9+/=]+)"
+    r"(?:,[A-Za-z]+=[^,\x00]+)*),p=(?P<proof>[A-Za-z0-9+/=]+)"
 )
 _VERIFIER = re.compile(
     r"(SCRAM-SHA-(?:256|512))\$(\d+):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)"
