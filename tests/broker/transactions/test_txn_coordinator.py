@@ -132,6 +132,40 @@ def test_used_up_epochs_give_a_new_producer_id() -> None:
     assert house.init() == (new[0], 1)
 
 
+def test_only_who_was_there_may_repeat_itself_after_the_epochs_are_used_up() -> None:
+    house = House()
+    old = use_up_epochs(house)
+    new = house.init()  # somebody else
+    assert new[0] != old[0]
+    for expected in (old, (old[0], 3), (new[0] + 1_000, LAST_EPOCH)):
+        with refused(ErrorCode.PRODUCER_FENCED):
+            house.init(expected=expected)
+    assert house.init(expected=new) == (new[0], new[1] + 1)
+
+
+def test_an_id_that_was_forgotten_begins_anew_whatever_its_producer_expects() -> None:
+    house = House()
+    producer_id, epoch = house.init(expected=(4_711, 3))
+    assert (producer_id != 4_711, epoch) == (True, 0)
+    transaction = house.transactions.describe("x")
+    assert transaction.started_ms == -1
+    assert not transaction.has_expired(house.clock.now_ms() + 10 * TIMEOUT_MS)
+    with pytest.raises(ValueError, match="no way from"):
+        transaction.completed(house.clock.now_ms())
+
+
+def test_a_partition_that_is_added_again_is_not_written_again() -> None:
+    house = House()
+    producer = house.init()
+    house.add(producer, 0)
+    state_log = house.partition(house.topic.partition_of("x"), TRANSACTIONS_TOPIC)
+    end = state_log.high_watermark
+    house.add(producer, 0)
+    assert state_log.high_watermark == end
+    house.add(producer, 0, 1)
+    assert state_log.high_watermark == end + 1
+
+
 def test_the_last_epoch_can_still_be_fenced() -> None:
     """Pitfall 27: an open transaction at the last epoch is aborted, and its producer refused
     with what is meant for it, not with UNKNOWN_SERVER_ERROR (KAFKA-20090)."""
