@@ -42,7 +42,7 @@ FRAME_BYTES_PER_SECOND_MIN = 16 << 10
 """A frame that arrives at this rate may take longer than ``request.receive.timeout.ms``."""
 QUIET_SECONDS = 10.0
 """A connection that has been silent this long gives its buffer back."""
-SEND_AT_ONCE_MAX = 4 << 20
+SEND_AT_ONCE_MAX = 1 << 20
 """Bytes sent before other connections get their turn."""
 CHUNKS_AT_ONCE_MAX = 256
 """Buffers handed to one sendmsg (the kernel takes 1,024)."""

@@ -8,6 +8,7 @@ a few milliseconds shows that nothing in it holds the loop up.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -18,12 +19,13 @@ SLOW_TURN_SECONDS = 0.02
 class TurnWatch:
     """The turns of one loop since :meth:`watch`, or since :meth:`begin_anew`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
         self.longest_seconds = 0.0
         self.slow = 0
         """Turns that took longer than ``SLOW_TURN_SECONDS``."""
         self.began_at = 0.0
-        """When the turn at hand began, by ``time.perf_counter``; 0 while the loop waits."""
+        """When the turn at hand began, by its clock; 0 while the loop waits."""
 
     def begin_anew(self) -> None:
         """Forget what was measured."""
@@ -34,18 +36,18 @@ class TurnWatch:
         selector: Any = getattr(loop, "_selector", None)
         if selector is None:
             return
-        select = selector.select
+        select, clock = selector.select, self._clock
 
         def measured(timeout: float | None = None) -> Any:
             began = self.began_at
             if began:
-                took = perf_counter() - began
+                took = clock() - began
                 self.longest_seconds = max(self.longest_seconds, took)
                 if took > SLOW_TURN_SECONDS:
                     self.slow += 1
             self.began_at = 0.0
             events = select(timeout)
-            self.began_at = perf_counter()
+            self.began_at = clock()
             return events
 
         selector.select = measured

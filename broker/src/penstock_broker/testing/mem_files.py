@@ -265,7 +265,7 @@ class MemFiles:
         """Raise ENOSPC, having written what fits, when the disk would be overfull."""
         if self.capacity_bytes is None:
             return
-        left = self.capacity_bytes - sum(len(node.data) for node in self._nodes.values())
+        left = self.capacity_bytes - sum(len(node.data) for node in list(self._nodes.values()))
         if more > left:
             error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             error.partial_bytes = max(0, left)  # type: ignore[attr-defined]
@@ -296,8 +296,8 @@ class MemFiles:
         return self._node(path).modified_ms
 
     def names(self, directory: Path) -> list[str]:
-        children = {path.name for path in self._nodes if path.parent == directory}
-        children |= {path.name for path in self._directories if path.parent == directory}
+        children = {path.name for path in list(self._nodes) if path.parent == directory}
+        children |= {path.name for path in list(self._directories) if path.parent == directory}
         return sorted(children)
 
     def is_directory(self, path: Path) -> bool:
@@ -309,10 +309,10 @@ class MemFiles:
     def rename(self, source: Path, target: Path) -> None:
         self.check("rename", source)
         if source in self._directories:
-            moved = {d for d in self._directories if d == source or source in d.parents}
+            moved = {d for d in list(self._directories) if d == source or source in d.parents}
             self._directories -= moved
             self._directories |= {target / d.relative_to(source) for d in moved}
-            inside = [path for path in self._nodes if source in path.parents]
+            inside = [path for path in list(self._nodes) if source in path.parents]
             # Directories are renamed at once and for good: no code under test relies on less.
             for names in (self._nodes, self._synced_nodes):
                 for path in inside:
@@ -333,9 +333,11 @@ class MemFiles:
             self._change(path.parent, lambda names: names.pop(path, None))
 
     def remove_tree(self, path: Path) -> None:
-        for inside in [p for p in self._nodes if path in p.parents]:
+        for inside in [p for p in list(self._nodes) if path in p.parents]:
             self.remove(inside)
-        self._directories = {d for d in self._directories if d != path and path not in d.parents}
+        self._directories = {
+            d for d in list(self._directories) if d != path and path not in d.parents
+        }
 
     def sync_directory(self, path: Path) -> None:
         self.check("sync_directory", path)
@@ -347,7 +349,7 @@ class MemFiles:
             self._unsynced = [entry for entry in self._unsynced if entry[0] != path]
 
     def space(self, path: Path) -> tuple[int, int]:
-        used = sum(len(node.data) for node in self._nodes.values())
+        used = sum(len(node.data) for node in list(self._nodes.values()))
         total = self.capacity_bytes if self.capacity_bytes is not None else 1 << 40
         return total, max(0, total - used)
 
