@@ -11,8 +11,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 Made = TypeVar("Made")
@@ -28,6 +30,25 @@ class Commit:
 
 
 Step = Work | Commit | None
+PAUSE_SECONDS = 0.005
+
+
+class OneAtATime:
+    """Lets one of several generators through at a time, so that each begins with what the one
+    before has left; the others look again a moment later."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+
+    def through(self, steps: Generator[Any, None, Made]) -> Generator[Any, None, Made]:
+        """The same steps, when it is their turn."""
+        while self._is_taken:
+            yield partial(time.sleep, PAUSE_SECONDS)
+        self._is_taken = True
+        try:
+            return (yield from steps)
+        finally:
+            self._is_taken = False
 
 
 def work_of(step: Work | Commit) -> Work:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from penstock_broker.api.broker_configs import SECTION, BrokerConfigs
 from penstock_broker.cluster.metadata_store import MetadataStore
 from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.steps import run
 from penstock_broker.testing.broker_process import BrokerProcess
 from penstock_broker.testing.raw_client import ConnectionClosed, RawClient
 from penstock_broker.wire.messages import alter_configs as legacy
@@ -315,7 +316,8 @@ class Sections:
     def section(self, name: str) -> Any:
         return self.values.get(name, {})
 
-    def put_section(self, name: str, value: Any) -> None:
+    def putting_section(self, name: str, value: Any) -> Iterator[None]:
+        yield
         if self.fails:
             raise OSError(28, "No space left on device")
         self.values[name] = value
@@ -331,16 +333,16 @@ def test_nothing_changes_when_it_cannot_be_kept() -> None:
     configs = broker_configs(store)
     heard: list[BrokerConfig] = []
     configs.listeners.append(heard.append)
-    configs.put("0", {"log.retention.ms": "5"})
+    run(configs.putting("0", {"log.retention.ms": "5"}))
     assert [c.log.retention_ms for c in heard] == [5]
     store.fails = True
     with pytest.raises(KafkaError) as caught:
-        configs.put("0", {"log.retention.ms": "6"})
+        run(configs.putting("0", {"log.retention.ms": "6"}))
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert configs.current.log.retention_ms == 5
     assert len(heard) == 1
     with pytest.raises(KafkaError):
-        configs.put("0", {f"name.{n}": "" for n in range(1_001)})
+        run(configs.putting("0", {f"name.{n}": "" for n in range(1_001)}))
 
 
 def test_settings_of_another_release_do_not_keep_a_broker_from_starting() -> None:

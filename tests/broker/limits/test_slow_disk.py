@@ -22,6 +22,13 @@ from penstock_broker.server.broker import Broker
 from penstock_broker.testing.mem_files import MemFiles
 from penstock_broker.testing.raw_client import RawClient
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
+from penstock_broker.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterEntityData,
+    AlterEntryData,
+    OpData,
+)
+from penstock_broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from penstock_broker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -35,6 +42,11 @@ from penstock_broker.wire.messages.delete_records import (
 from penstock_broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock_broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock_broker.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock_broker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from penstock_broker.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock_broker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -227,6 +239,41 @@ async def test_topics_that_are_made_by_asking_for_them(tmp_path: Path) -> None:
         assert set(broker.metadata.topics) == {"new", "__consumer_offsets", "__transaction_state"}
 
 
+async def test_settings_quotas_users_and_acls_are_altered(tmp_path: Path) -> None:
+    settings = {"authorizer.class.name": "StandardAuthorizer", "super.users": "User:ANONYMOUS"}
+    async with serving(tmp_path, settings) as (broker, disk, ask):
+        broker.topics.create("t", 1, {})
+        disk.watch()
+
+        def alter(client: RawClient) -> None:
+            change = [AlterableConfig(name="retention.ms", config_operation=0, value="1000")]
+            topic = AlterConfigsResource(resource_type=2, resource_name="t", configs=change)
+            answer = client.ask(IncrementalAlterConfigsRequest(resources=[topic]), 1)
+            assert answer.responses[0].error_code == 0
+            quota = AlterEntryData(
+                entity=[AlterEntityData(entity_type="user", entity_name="u")],
+                ops=[OpData(key="producer_byte_rate", value=1e6, remove=False)],
+            )
+            asked = AlterClientQuotasRequest(entries=[quota], validate_only=False)
+            assert client.ask(asked, 1).entries[0].error_code == 0
+            rule = AclCreation(
+                resource_type=2,
+                resource_name="t",
+                resource_pattern_type=3,
+                principal="User:u",
+                host="*",
+                operation=3,
+                permission_type=3,
+            )
+            made = client.ask(CreateAclsRequest(creations=[rule]), 3)
+            assert made.results[0].error_code == 0
+
+        await asyncio.gather(*(ask(alter) for _ in range(5)))
+        assert broker.metadata.topics["t"].configs == {"retention.ms": "1000"}
+        assert disk.in_loop == []
+        assert disk.elsewhere
+
+
 async def test_producer_ids_beyond_the_block_at_hand(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, disk, ask):
         disk.watch()
@@ -291,7 +338,7 @@ async def test_changes_that_are_made_while_one_is_saved_share_the_next_write(
             asyncio.ensure_future(ask(lambda c, name=name: c.ask(create_request(name), 7)))
             for name in ("a", "b", "c", "d")
         ]
-        while not is_saving.is_set() or len(broker.dispatcher.long_works) < 4:
+        while not is_saving.is_set() or len(broker.metadata._newest.topics) < 4:
             await asyncio.sleep(0.01)
         gate.set()
         answers = await asyncio.gather(*asked)
@@ -315,7 +362,7 @@ async def test_a_save_that_fails_refuses_what_was_made_from_it(tmp_path: Path) -
             asyncio.ensure_future(ask(lambda c, name=name: c.ask(create_request(name), 7)))
             for name in ("a", "b", "c")
         ]
-        while not is_saving.is_set() or len(broker.dispatcher.long_works) < 3:
+        while not is_saving.is_set() or len(broker.metadata._newest.topics) < 3:
             await asyncio.sleep(0.01)
         gate.set()
         answers = await asyncio.gather(*asked)

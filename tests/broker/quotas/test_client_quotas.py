@@ -152,7 +152,7 @@ class _Broken:
     def __init__(self, real: LocalMetadataStore) -> None:
         self.section = real.section
 
-    def put_section(self, name: str, value: object) -> None:
+    def putting_section(self, name: str, value: object) -> None:
         raise OSError("no space")
 
 

@@ -16,7 +16,7 @@ Version notes:
 from __future__ import annotations
 
 from penstock_broker.api.authorization import Operation, require_cluster
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.quotas.entities import Entity, entity_of
@@ -42,7 +42,11 @@ def refuse(
 @api(API_KEY, AlterClientQuotasRequest, refuse=refuse)
 def alter_client_quotas(
     services: Services, exchange: Exchange, request: AlterClientQuotasRequest
-) -> Reply:
+) -> Steps:
+    return services.alterations.through(_alter_all(services, exchange, request))
+
+
+def _alter_all(services: Services, exchange: Exchange, request: AlterClientQuotasRequest) -> Steps:
     require_cluster(services, exchange, Operation.ALTER_CONFIGS)
     if len(request.entries) > ENTRIES_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {ENTRIES_MAX} entities at once.")
@@ -58,7 +62,7 @@ def alter_client_quotas(
             result = _result(entry, error)
         results.append(result)
     if altered and not request.validate_only:
-        services.quotas.save()
+        yield from services.quotas.saving()
     return AlterClientQuotasResponse(entries=results)
 
 

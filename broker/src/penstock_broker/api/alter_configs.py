@@ -12,11 +12,14 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from penstock_broker.api import altering
 from penstock_broker.api.authorization import Operation, require_configs
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import KafkaError
+from penstock_broker.steps import Step
 from penstock_broker.wire.messages.alter_configs import (
     API_KEY,
     AlterConfigsRequest,
@@ -32,6 +35,10 @@ def refuse(request: AlterConfigsRequest, error: KafkaError, version: int) -> Alt
 
 @api(API_KEY, AlterConfigsRequest, refuse=refuse)
 def alter_configs(services: Services, exchange: Exchange, request: AlterConfigsRequest) -> Steps:
+    return services.alterations.through(_alter_all(services, exchange, request))
+
+
+def _alter_all(services: Services, exchange: Exchange, request: AlterConfigsRequest) -> Steps:
     responses = []
     twice = altering.repeated(request.resources)
     for resource in request.resources:
@@ -44,7 +51,7 @@ def alter_configs(services: Services, exchange: Exchange, request: AlterConfigsR
                 resource.resource_type,
                 resource.resource_name,
             )
-            _alter(services, resource, request.validate_only)
+            yield from _alter(services, resource, request.validate_only)
             responses.append(_response(resource, None))
         except KafkaError as error:
             responses.append(_response(resource, error))
@@ -52,7 +59,9 @@ def alter_configs(services: Services, exchange: Exchange, request: AlterConfigsR
     return AlterConfigsResponse(responses=responses)
 
 
-def _alter(services: Services, resource: AlterConfigsResource, validate_only: bool) -> None:
+def _alter(
+    services: Services, resource: AlterConfigsResource, validate_only: bool
+) -> Generator[Step, None, None]:
     altering.overrides(services, resource)  # the resource before its settings, as Kafka looks
     altering.check_settings(resource.configs)
     values = {}
@@ -60,7 +69,7 @@ def _alter(services: Services, resource: AlterConfigsResource, validate_only: bo
         if config.value is None:
             raise altering.null_value(config.name)
         values[config.name] = config.value
-    altering.put(services, resource, values, validate_only=validate_only)
+    yield from altering.putting(services, resource, values, validate_only=validate_only)
 
 
 def _response(

@@ -15,7 +15,7 @@ import hashlib
 from collections import Counter
 
 from penstock_broker.api.authorization import Operation, require_cluster
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.describe_user_scram_credentials import MECHANISM_CODES
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -49,7 +49,13 @@ def refuse(
 @api(API_KEY, AlterUserScramCredentialsRequest, refuse=refuse)
 def alter_user_scram_credentials(
     services: Services, exchange: Exchange, request: AlterUserScramCredentialsRequest
-) -> Reply:
+) -> Steps:
+    return services.alterations.through(_alter_all(services, exchange, request))
+
+
+def _alter_all(
+    services: Services, exchange: Exchange, request: AlterUserScramCredentialsRequest
+) -> Steps:
     require_cluster(services, exchange, Operation.ALTER)
     named = Counter(each.name for each in _changes(request))
     if services.scram.is_full(len(request.upsertions)):
@@ -73,7 +79,7 @@ def alter_user_scram_credentials(
             errors[each.name] = error
     try:
         if removed or put:
-            services.scram.change(removed, put)
+            yield from services.scram.changing(removed, put)
     except OSError as error:
         raise KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR, "The credentials cannot be written."

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from penstock_broker.api.context import Services
 from penstock_broker.cluster.topic import Topic, check_topic_name
 from penstock_broker.config import ConfigEntry
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.steps import Step
 from penstock_broker.wire.messages.describe_configs import RESOURCE_BROKER, RESOURCE_TOPIC
 
 
@@ -67,17 +68,17 @@ def entry(services: Services, resource: Resource, name: str) -> ConfigEntry | No
     return found[0] if found else None
 
 
-def put(
+def putting(
     services: Services, resource: Resource, values: Mapping[str, str], *, validate_only: bool
-) -> None:
+) -> Generator[Step, None, None]:
     """Replace what is set for a resource. KafkaError as :func:`overrides`, and INVALID_CONFIG,
     KAFKA_STORAGE_ERROR."""
     if resource.resource_type == RESOURCE_BROKER:
         name = resource.resource_name
-        services.broker_configs.put(name, values, validate_only=validate_only)
+        yield from services.broker_configs.putting(name, values, validate_only=validate_only)
     else:
         topic = _topic(services, resource)
-        services.topics.set_configs(topic, values, validate_only=validate_only)
+        yield from services.topics.setting_configs(topic, values, validate_only=validate_only)
 
 
 def _topic(services: Services, resource: Resource) -> Topic:

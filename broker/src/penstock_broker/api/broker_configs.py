@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.cluster.metadata_store import Change, MetadataStore
 from penstock_broker.config import BrokerConfig, ConfigEntry, ConfigError
 from penstock_broker.config.broker_config import (
     DYNAMIC_NAMES,
@@ -60,7 +60,9 @@ class BrokerConfigs:
             )
         return self.current.describe_broker(names)
 
-    def put(self, name: str, values: Mapping[str, str], *, validate_only: bool = False) -> None:
+    def putting(
+        self, name: str, values: Mapping[str, str], *, validate_only: bool = False
+    ) -> Change[None]:
         """Replace what was set while running. KafkaError: INVALID_REQUEST for a name that cannot
         be changed or a bad value, KAFKA_STORAGE_ERROR."""
         before = self.overrides(name)
@@ -84,7 +86,7 @@ class BrokerConfigs:
         if validate_only:
             return
         try:
-            self._metadata.put_section(SECTION, section)
+            yield from self._metadata.putting_section(SECTION, section)
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"cannot keep the settings: {error}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock_broker.steps import OneAtATime
 from penstock_broker.wire.fields import Struct
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ class Services:
     __slots__ = (
         "acls",
         "address_of",
+        "alterations",
         "authorizer",
         "broker_configs",
         "clock",
@@ -217,6 +219,8 @@ class Services:
         self.metadata_cache = metadata_cache
         self.offsets = offsets
         self.transactions = transactions
+        self.alterations = OneAtATime()
+        """Of settings, ACLs, users and quotas."""
         self.next_producer_id = next_producer_id
         self.metrics = metrics
         self.groups = groups

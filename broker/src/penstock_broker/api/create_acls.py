@@ -13,7 +13,7 @@ Version notes:
 from __future__ import annotations
 
 from penstock_broker.api.authorization import Operation, require_cluster
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.describe_acls import acls_of
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -32,7 +32,11 @@ def refuse(request: CreateAclsRequest, error: KafkaError, version: int) -> Creat
 
 
 @api(API_KEY, CreateAclsRequest, refuse=refuse)
-def create_acls(services: Services, exchange: Exchange, request: CreateAclsRequest) -> Reply:
+def create_acls(services: Services, exchange: Exchange, request: CreateAclsRequest) -> Steps:
+    return services.alterations.through(_alter_all(services, exchange, request))
+
+
+def _alter_all(services: Services, exchange: Exchange, request: CreateAclsRequest) -> Steps:
     require_cluster(services, exchange, Operation.ALTER)
     store = acls_of(services)
     rules, results = [], []
@@ -45,7 +49,7 @@ def create_acls(services: Services, exchange: Exchange, request: CreateAclsReque
     if store.is_full(len(rules)):
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "There are too many ACLs.")
     try:
-        store.add(rules)
+        yield from store.adding(rules)
     except OSError as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The ACLs cannot be written.") from error
     return CreateAclsResponse(results=results)

@@ -12,7 +12,7 @@ Version notes:
 from __future__ import annotations
 
 from penstock_broker.api.authorization import Operation, require_cluster
-from penstock_broker.api.context import Exchange, Reply, Services
+from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.describe_acls import acls_of, filter_of
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -31,7 +31,11 @@ def refuse(request: DeleteAclsRequest, error: KafkaError, version: int) -> Delet
 
 
 @api(API_KEY, DeleteAclsRequest, refuse=refuse)
-def delete_acls(services: Services, exchange: Exchange, request: DeleteAclsRequest) -> Reply:
+def delete_acls(services: Services, exchange: Exchange, request: DeleteAclsRequest) -> Steps:
+    return services.alterations.through(_alter_all(services, exchange, request))
+
+
+def _alter_all(services: Services, exchange: Exchange, request: DeleteAclsRequest) -> Steps:
     require_cluster(services, exchange, Operation.ALTER)
     store = acls_of(services)
     gone: set[AclBinding] = set()
@@ -45,7 +49,7 @@ def delete_acls(services: Services, exchange: Exchange, request: DeleteAclsReque
         gone.update(found)
         results.append(DeleteAclsFilterResult(matching_acls=[_described(rule) for rule in found]))
     try:
-        store.remove(gone)
+        yield from store.removing(gone)
     except OSError as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The ACLs cannot be written.") from error
     return DeleteAclsResponse(filter_results=results)

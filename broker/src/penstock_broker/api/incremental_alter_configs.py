@@ -12,12 +12,15 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from penstock_broker.api import altering
 from penstock_broker.api.authorization import Operation, require_configs
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.config import ConfigType
 from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.steps import Step
 from penstock_broker.wire.messages.incremental_alter_configs import (
     API_KEY,
     OPERATION_APPEND,
@@ -46,6 +49,12 @@ def refuse(
 def incremental_alter_configs(
     services: Services, exchange: Exchange, request: IncrementalAlterConfigsRequest
 ) -> Steps:
+    return services.alterations.through(_alter_all(services, exchange, request))
+
+
+def _alter_all(
+    services: Services, exchange: Exchange, request: IncrementalAlterConfigsRequest
+) -> Steps:
     responses = []
     twice = altering.repeated(request.resources)
     for resource in request.resources:
@@ -58,7 +67,7 @@ def incremental_alter_configs(
                 resource.resource_type,
                 resource.resource_name,
             )
-            _alter(services, resource, request.validate_only)
+            yield from _alter(services, resource, request.validate_only)
             responses.append(_response(resource, None))
         except KafkaError as error:
             responses.append(_response(resource, error))
@@ -66,7 +75,9 @@ def incremental_alter_configs(
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-def _alter(services: Services, resource: AlterConfigsResource, validate_only: bool) -> None:
+def _alter(
+    services: Services, resource: AlterConfigsResource, validate_only: bool
+) -> Generator[Step, None, None]:
     values = dict(altering.overrides(services, resource))
     altering.check_settings(resource.configs)
     for change in resource.configs:
@@ -78,7 +89,7 @@ def _alter(services: Services, resource: AlterConfigsResource, validate_only: bo
             values[change.name] = change.value
         else:
             values[change.name] = _change_list(services, resource, values, change)
-    altering.put(services, resource, values, validate_only=validate_only)
+    yield from altering.putting(services, resource, values, validate_only=validate_only)
 
 
 def _change_list(

@@ -130,12 +130,6 @@ class TopicAdmin:
                 f"max.broker.partitions, {most}.",
             )
 
-    def set_configs(
-        self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False
-    ) -> None:
-        """Replace a topic's overrides at once; INVALID_CONFIG."""
-        run(self.setting_configs(topic, configs, validate_only=validate_only))
-
     def setting_configs(
         self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> Generator[Step, None, None]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock_broker.clock import Clock
-from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.cluster.metadata_store import Change, MetadataStore
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.quotas.entities import (
     CLIENT_KEYS,
@@ -32,6 +32,7 @@ from penstock_broker.quotas.entities import (
     precedence,
 )
 from penstock_broker.quotas.token_bucket import TokenBucket
+from penstock_broker.steps import run
 
 SECTION = "quotas"
 BUCKETS_MAX = 10_000
@@ -166,9 +167,13 @@ class ClientQuotas:
         return entity
 
     def save(self) -> None:
+        """:meth:`saving` at once."""
+        run(self.saving())
+
+    def saving(self) -> Change[None]:
         """Keep what was altered, and let it hold. KAFKA_STORAGE_ERROR: what was kept holds."""
         try:
-            self._metadata.put_section(
+            yield from self._metadata.putting_section(
                 SECTION, {"entries": [*map(_as_json, self._entities.items())]}
             )
         except OSError as error:

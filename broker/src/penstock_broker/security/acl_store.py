@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.cluster.metadata_store import Change, MetadataStore
 from penstock_broker.security.acls import AclBinding, from_section, to_section
 from penstock_broker.security.authorizer import Authorizer
 
@@ -34,17 +34,18 @@ class AclStore:
         """Whether there is no room for so many more rules."""
         return len(self.authorizer.rules) + adding > RULES_MAX
 
-    def add(self, rules: Iterable[AclBinding]) -> None:
+    def adding(self, rules: Iterable[AclBinding]) -> Change[None]:
         """Make rules; those that exist stay. OSError: nothing changed."""
-        self._put({**dict.fromkeys(self.authorizer.rules), **dict.fromkeys(rules)})
+        yield from self._putting({**dict.fromkeys(self.authorizer.rules), **dict.fromkeys(rules)})
 
-    def remove(self, rules: Iterable[AclBinding]) -> None:
+    def removing(self, rules: Iterable[AclBinding]) -> Change[None]:
         """Delete rules. OSError: nothing changed."""
         gone = set(rules)
-        self._put(dict.fromkeys(rule for rule in self.authorizer.rules if rule not in gone))
+        kept = dict.fromkeys(rule for rule in self.authorizer.rules if rule not in gone)
+        yield from self._putting(kept)
 
-    def _put(self, rules: dict[AclBinding, None]) -> None:
+    def _putting(self, rules: dict[AclBinding, None]) -> Change[None]:
         if tuple(rules) == self.authorizer.rules:
             return
-        self._metadata.put_section(SECTION, to_section(rules))
+        yield from self._metadata.putting_section(SECTION, to_section(rules))
         self.authorizer.replace(rules)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock_broker.cluster.metadata_store import MetadataStore
+from penstock_broker.cluster.metadata_store import Change, MetadataStore
 from penstock_broker.security.scram import ScramCredential
 from penstock_broker.security.users import scram_from_section, scram_to_section
 
@@ -38,9 +38,9 @@ class ScramStore:
         """Whether there is no room for so many more users."""
         return len(self._users) + adding > USERS_MAX
 
-    def change(
+    def changing(
         self, removed: list[tuple[str, str]], put: list[tuple[str, ScramCredential]]
-    ) -> None:
+    ) -> Change[None]:
         """Remove (name, mechanism) pairs and set credentials, all at once. OSError."""
         users = {name: dict(mechanisms) for name, mechanisms in self._users.items()}
         for name, mechanism in removed:
@@ -48,5 +48,5 @@ class ScramStore:
         for name, credential in put:
             users.setdefault(name, {})[credential.mechanism] = credential
         users = {name: mechanisms for name, mechanisms in users.items() if mechanisms}
-        self._metadata.put_section(SECTION, scram_to_section(users))
+        yield from self._metadata.putting_section(SECTION, scram_to_section(users))
         self._users = users
