@@ -74,6 +74,36 @@ SUBJECTS |= {
             "limits/test_footprint",
             "transactions/test_txn_coordinator",
         ),
+        ("log/open_transactions", "log/aborted_transactions", "log/isolation"): (
+            "log/test_log_reading",
+            "transactions/test_txn_log",
+            "transactions/test_txn_formats",
+        ),
+        ("log/producer_state",): (
+            "log/test_log_producers",
+            "limits/test_producer_bound",
+            "transactions/test_txn_log",
+        ),
+        ("log/reading",): ("log/test_log_reading",),
+        ("log/leader_epochs", "log/rolling", "log/lookup", "log/segments"): (
+            "log/test_leader_epochs",
+            "log/test_log_times",
+            "log/test_log_rolling",
+            "log/test_log_kills",
+            "log/test_log_append_read",
+            "log/test_log_retention",
+        ),
+        ("log/retention", "log/trash"): ("log/test_log_retention",),
+        ("log/recovery", "log/scan"): (
+            "log/test_log_recovery",
+            "log/test_log_kills",
+            "log/test_log_producers",
+            "log/test_log_rolling",
+        ),
+        ("log/compaction", "log/cleaner", "log/swap"): (
+            "log/test_log_compaction",
+            "log/test_log_kills",
+        ),
         ("groups/offset_records",): ("groups/test_offset_records", "groups/test_coordinator"),
         (
             "transactions/transaction",

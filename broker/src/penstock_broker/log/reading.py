@@ -44,7 +44,7 @@ def read_segments(
     available = _size_below(segment, limit, end_offset) - position
     size = min(max_bytes, available)
     part = FileSlice(segment.file, position, size)
-    if size < available or size == max_bytes or number + 1 == len(segments):
+    if size == max_bytes or number + 1 == len(segments):
         return LogSlice((part,), size, base_offset)
     parts = [part]
     for segment in segments[number + 1 :]:
