@@ -228,3 +228,32 @@ def test_snapshot_round_trip(seed: int) -> None:
     for size in range(0, len(data), 7):
         with pytest.raises(SnapshotDamagedError):
             other.load_snapshot(data[:size])
+
+
+def test_a_snapshot_with_any_byte_changed_is_not_used() -> None:
+    state = ProducerState()
+    state.note(7, 1, AppendedBatch(3, 4, 0, 1, 5), 6, is_transactional=True)
+    data = state.to_snapshot(2)
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 1
+        with pytest.raises(SnapshotDamagedError):
+            ProducerState().load_snapshot(bytes(changed))
+
+
+def test_a_snapshot_replaces_what_was_open_and_knows_a_transaction_from_offset_0() -> None:
+    state = ProducerState()
+    state.note(7, 1, AppendedBatch(0, 0, 0, 0, 5), 6, is_transactional=True)
+    other = ProducerState()
+    other.note(8, 1, AppendedBatch(0, 0, 3, 3, 5), 6, is_transactional=True)
+    assert other.load_snapshot(state.to_snapshot(1)) == 1
+    assert other.transactions.begun == {7: 0}
+    assert list(other.producers()) == [7]
+
+
+def test_producers_expire_by_the_millisecond() -> None:
+    state = ProducerState()
+    for number in range(3):
+        state.note(number, 0, AppendedBatch(0, 0, number, number, 0), 10 + number)
+    assert state.expire(11) == 1
+    assert list(state.producers()) == [1, 2]
