@@ -43,6 +43,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         "incident_states": ("incident_rules", "incidents"),
         "recovery": ("rerun_source",),
         "truncation": ("truncation",),
+        "recreation": ("recreation",),
         "chain_health": ("chain_problems", "chain_health"),
     }.items()
 }
