@@ -64,7 +64,7 @@ def test_what_the_table_lacks_is_lost(kind, lost):
 
 def test_what_producers_claim_beyond_the_chain_is_lost_once():
     producers = {
-        7: producer(p0=[(10, 20), (1490, 1510)], p1=[(19, 20)]),
+        7: producer(p0=[(0, 20), (1490, 1510)], p1=[(19, 20)]),
         8: producer(p0=[(1505, 1520)], p2=[(0, 2)]),
     }
     made = lost_topic([(FIRST, book(FIRST)), (SECOND, book(SECOND))], producers)
