@@ -432,3 +432,9 @@ def test_in_flight_is_never_negative() -> None:
 def test_without_a_sequence_to_use_again_the_next_one_is_taken() -> None:
     lane = Ledger().lane("t")
     assert [lane.retake_sequence(), lane.retake_sequence()] == [0, 1]
+
+
+def test_what_others_rely_on_keeps_its_value() -> None:
+    """The word is in archived events; a reader of a claim reads so much of the window before."""
+    assert ABANDONED == "_ABANDONED"
+    assert ledger_module.CLAIM_RECORDS == 8192
