@@ -22,7 +22,7 @@ from penstock_platform.resources.archive import ArchiveError
 from penstock_platform.resources.health import HealthReader
 from penstock_platform.resources.kafka import ClusterError
 from penstock_platform.resources.problems import Problems
-from penstock_platform.resources.windows import WindowStore
+from penstock_platform.resources.windows import NewIncarnationError, WindowStore
 from penstock_platform.settings import Settings
 from penstock_platform.testing.archive import MemoryArchive
 from penstock_platform.testing.clock import EPOCH, ManualClock
@@ -142,6 +142,17 @@ def test_whatever_one_topic_raises_ends_no_tick(
     result = world.minute()
     assert landed_topics(result) == ["b", "c"]
     assert world.problems() == {"window_sensor": {"a": f"{type(error).__name__}: {error}"}}
+
+
+def test_a_recreated_topic_is_the_incident_of_its_chain_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def freeze(_penstock: Any, plan: TopicPlan) -> Any:
+        raise NewIncarnationError(f"{plan.name} was recreated")
+
+    monkeypatch.setattr(sensors, "freeze", freeze)
+    assert "a was recreated" in str(world.look().skip_reason.skip_message)
+    assert not world.problems()
 
 
 @pytest.mark.parametrize("error", [ClusterError("no broker answers"), ArchiveError("no store")])

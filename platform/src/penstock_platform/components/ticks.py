@@ -22,6 +22,7 @@ from penstock_platform.resources.archive import ArchiveError
 from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.kafka import ClusterError, UnknownTopicError
 from penstock_platform.resources.problems import Problems
+from penstock_platform.resources.windows import NewIncarnationError
 
 # Dagster ends a tick after 60 seconds, and what it had found is lost. One answer of a service that
 # is about to fail may take 30 more.
@@ -76,6 +77,8 @@ class Tick:
             yield
         except UnknownTopicError:
             self.notes.append(f"{plan.name}: not created yet")
+        except NewIncarnationError as error:  # the chain's health names what is lost, once
+            self.notes.append(f"{plan.name}: {error}")
         except (ClusterError, ArchiveError) as error:
             # The service is away for all topics, and each would wait for it in vain.
             self._context.log.error("%s: %s", plan.name, error)
