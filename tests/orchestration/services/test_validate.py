@@ -21,6 +21,7 @@ from penstock_platform.services.validation import DefinitionsError, require_vali
 from penstock_platform.settings import Settings
 
 TOPIC = "type: penstock_platform.TopicComponent\nattributes:\n"
+PLATFORM = "type: penstock_platform.PlatformComponent\nattributes:\n"
 
 
 @pytest.fixture
@@ -40,6 +41,7 @@ def test_all_problems_of_all_files_at_once(folder: Path) -> None:
     write(folder, "c", "type: [\n")
     write(folder, "d", "type: penstock_platform.TopicComponnt\nattributes: {}\n")
     write(folder, "e", "type: penstock_platform.PlatformComponent\natributes: {}\n")
+    write(folder, "h", PLATFORM + "  reverify: {horizon: 91d}\n")
     write(folder, "f", "just text\n")
     write(folder, "g", "attributes: {}\n")
     problems = problems_of_folder(folder).problems
@@ -52,6 +54,9 @@ def test_all_problems_of_all_files_at_once(folder: Path) -> None:
         ("defs/e/defs.yaml:2: atributes is not a key here; did you mean attributes?"),
         ("defs/f/defs.yaml:1: expected the keys type and attributes"),
         ("defs/g/defs.yaml:1: type is missing"),
+        (
+            "defs/h/defs.yaml:3: reverify.horizon: tables keep the snapshots that could heal a window"
+        ),
     ]
     assert len(problems) == len(expected), problems
     for problem, begin in zip(problems, expected, strict=True):

@@ -46,6 +46,7 @@ from penstock_platform.components.sensors import (
 from penstock_platform.components.settle import build_settle_job
 from penstock_platform.components.topic import TopicComponent
 from penstock_platform.domain.books import Equation
+from penstock_platform.domain.recovery import REPAIR_HORIZON_DAYS
 from penstock_platform.domain.topics import Duration, TopicError, refuse_collisions
 from penstock_platform.resources.connections import Connections, connections_of
 from penstock_platform.settings import Settings
@@ -67,6 +68,15 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _kept(horizon: timedelta) -> timedelta:
+    if horizon > timedelta(days=REPAIR_HORIZON_DAYS):
+        raise ValueError(
+            f"tables keep the snapshots that could heal a window for {REPAIR_HORIZON_DAYS} days; "
+            f"write {REPAIR_HORIZON_DAYS}d or less"
+        )
+    return horizon
+
+
 class ReverifySpec(_Part):
     """Every run looks at each topic's newest ``windows``, at all that do not balance, and at
     ``older`` further ones, newest first, until all that closed within ``horizon`` were looked at;
@@ -77,7 +87,7 @@ class ReverifySpec(_Part):
     windows: int = Field(default=12, ge=1, le=150)
     older: int = Field(default=40, ge=1, le=150)
     reads: int = Field(default=50, ge=1, le=10_000)
-    horizon: Duration = timedelta(days=30)
+    horizon: Annotated[Duration, AfterValidator(_kept)] = timedelta(days=30)
 
 
 class SweepSpec(_Part):

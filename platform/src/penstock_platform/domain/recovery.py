@@ -20,6 +20,8 @@ from penstock_platform.domain.books import EquationResult, Finding, WindowState
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.domain.receipts import Receipt
 
+# What the log has deleted can be repaired from a window's receipted snapshot while that is kept.
+REPAIR_HORIZON_DAYS = 90
 # Snapshots whose rows are read for one choice; each costs a scan of the window.
 SNAPSHOTS_TRIED_MAX = 20
 # Keys of an equation result's detail: the source's kind, and its sentence.

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from penstock_platform.domain.contract_changes import ColumnChange, SparkType, type_of_json
+from penstock_platform.domain.recovery import REPAIR_HORIZON_DAYS
 
 # Every record in full fidelity: bronze is the archive too.
 BRONZE_COLUMNS: tuple[tuple[str, str], ...] = (
@@ -33,9 +34,7 @@ QUARANTINE_COLUMNS: tuple[tuple[str, str], ...] = (
     ("value", "binary"),
 )
 
-# What the log has deleted can be repaired from a window's receipted snapshot while that is kept.
-# Iceberg's expire_snapshots obeys these unless it is called with other values.
-REPAIR_HORIZON_DAYS = 90
+# Iceberg's expire_snapshots obeys these and the age below unless it is called with other values.
 SNAPSHOTS_KEPT_MIN = 100
 
 TABLE_PROPERTIES = {
