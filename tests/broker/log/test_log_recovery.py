@@ -283,6 +283,8 @@ def test_power_cuts_keep_what_was_synced_and_a_true_prefix_of_the_rest(seed: int
             found = values_of(read_all(log))
             assert found == written[: len(found)]
             assert len(found) >= synced, "what was synced is there"
+            starts = {int(value.partition(":")[2]): n for n, value in reversed([*enumerate(found)])}
+            assert dict(log.epochs.entries()) == starts, "whatever the power cut left of the file"
             if log.log_end_offset < len(written) and log.recovered.cut is not None:
                 assert log.recovered.cut.first_offset == len(found)
             written = found

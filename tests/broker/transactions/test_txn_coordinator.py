@@ -423,6 +423,32 @@ def test_a_transaction_that_nobody_knows_of_is_aborted_at_the_start() -> None:
     assert house.read() == []
 
 
+def test_a_newer_transaction_than_the_one_known_is_aborted_at_the_start() -> None:
+    """A power cut takes the end of the internal topic: what is left of it speaks of an older
+    transaction in the same partitions, and a marker of its epoch would end nothing there."""
+    house = House(settings={})
+    first = house.init()
+    house.add(first, 0)
+    house.produce(first, "a")
+    house.commit_offset(first, 1)
+    place = DATA / f"{TRANSACTIONS_TOPIC}-{house.topic.partition_of('x')}" / f"{0:020d}.log"
+    left = house.files.get(place)
+    house.end(first, commit=True)
+    second = house.init()
+    assert second == (first[0], first[1] + 1)
+    house.add(second, 0)
+    house.produce(second, "b")
+    house.commit_offset(second, 2)
+    house.files.put(place, left)
+    house = house.after_a_kill()
+    assert house.transactions.describe("x").producer_epoch == first[1]
+    assert house.partition().last_stable_offset == house.partition().high_watermark
+    assert house.groups.offsets.undecided("g") == set()
+    house.end(first, commit=True)  # it was committed: its markers are there
+    assert state(house) is TransactionState.COMPLETE_COMMIT
+    assert (house.read(), house.committed()) == (["a"], 1)
+
+
 def test_an_id_whose_records_cannot_be_read_does_not_begin_anew() -> None:
     """Nor is its transaction taken for an orphan: it may have been committed."""
     house = House()

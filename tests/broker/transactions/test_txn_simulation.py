@@ -262,7 +262,7 @@ class PowerlessWorld(World):
         """What was never synced may be gone, or half of it: there is nothing to hold it against."""
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(20))
 def test_no_transaction_hangs_whatever_a_power_cut_takes(seed: int) -> None:
     """Read_committed consumers get past it, in pieces of any size, and the group's offsets are
     decided."""

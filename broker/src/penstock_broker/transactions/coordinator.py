@@ -24,7 +24,7 @@ from penstock_broker.metrics import Metrics
 from penstock_broker.transactions.markers import Markers, Written
 from penstock_broker.transactions.states import BY_TITLE, TransactionState
 from penstock_broker.transactions.topic import Stored, TransactionStore
-from penstock_broker.transactions.transaction import Transaction
+from penstock_broker.transactions.transaction import NO_EPOCH, Transaction
 
 _logger = logging.getLogger(__name__)
 
@@ -88,7 +88,8 @@ class TransactionCoordinator:
         A power cut may take the last records of the internal topic away and leave those of the
         transaction in its partitions. Nothing would ever end it, and read_committed consumers
         would wait there for good; on a single broker such a transaction is recognised by being
-        known to nobody.
+        known to nobody. What is known may be an older transaction of the same producer in the same
+        partition: it has an older epoch, under which no marker ends the newer one.
         """
         for transaction in list(self._transactions.values()):
             if transaction.state.is_prepared:
@@ -100,17 +101,19 @@ class TransactionCoordinator:
         if not self._store.is_whole:
             return
         known = {
-            (topic, partition, transaction.producer_id)
+            (topic, partition, transaction.producer_id): transaction.producer_epoch
             for transaction in self._transactions.values()
             for topic, partition in transaction.partitions
         }
-        for topic, partition, producer_id in self._markers.open():
-            if (topic, partition, producer_id) not in known:
+        for found in self._markers.open():
+            epoch = known.get((found.topic, found.partition, found.producer_id), NO_EPOCH)
+            if found.producer_epoch > epoch:
                 _logger.warning(
-                    "%s-%d: producer %d has a transaction open that nobody knows of: aborting it",
-                    topic, partition, producer_id,
+                    "%s-%d: producer %d has a transaction open, of epoch %d, that nobody knows of: "
+                    "aborting it",
+                    found.topic, found.partition, found.producer_id, found.producer_epoch,
                 )  # fmt: skip
-                self._markers.abort_orphan(topic, partition, producer_id)
+                self._markers.abort_orphan(found)
 
     def close(self) -> None:
         """Leave what is not finished to the next start."""

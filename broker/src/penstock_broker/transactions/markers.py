@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock_broker.clock import Clock
 from penstock_broker.cluster.topic import OFFSETS_TOPIC
@@ -29,6 +29,16 @@ class Written(Enum):
     """Not now. Ask again, but not at once."""
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction in one partition, as the partition's log has it."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    """That of its newest batch."""
+
+
 class Markers(Protocol):
     """What the coordinator needs of the logs."""
 
@@ -38,12 +48,11 @@ class Markers(Protocol):
         """Write the marker of a prepared transaction in one partition; asked until it counts."""
         ...
 
-    def open(self) -> list[tuple[str, int, int]]:
-        """(topic, partition, producer id) of every transaction that has records somewhere and no
-        marker there."""
+    def open(self) -> list[OpenTransaction]:
+        """Every transaction that has records somewhere and no marker there."""
         ...
 
-    def abort_orphan(self, topic: str, index: int, producer_id: int) -> None:
+    def abort_orphan(self, orphan: OpenTransaction) -> None:
         """End a transaction that no coordinator knows of; the next start tries again."""
         ...
 
@@ -95,7 +104,8 @@ class MarkerWriter:
                     "%s-%d: no marker for producer %d yet: %s", topic, index, producer_id, error
                 )
                 return Written.FAILED
-            # Somebody newer has ended it there.
+            # A newer epoch has written there, so this transaction has ended; what a power cut has
+            # left open of the newer one was aborted by the start (``abort_orphan``).
             _logger.error(
                 "%s-%d: marker of producer %d refused: %s", topic, index, producer_id, error
             )
@@ -107,17 +117,19 @@ class MarkerWriter:
         self._on_their_way[topic, index, producer_id] = result.last_offset
         return Written.IS_ON_ITS_WAY
 
-    def open(self) -> list[tuple[str, int, int]]:
+    def open(self) -> list[OpenTransaction]:
         return [
-            (partition.topic, partition.index, producer_id)
+            OpenTransaction(partition.topic, partition.index, producer_id, entry.epoch)
             for partition in self._replicas.partitions()
             for producer_id in partition.log.producers.transactions.begun
+            if (entry := partition.log.producers.get(producer_id)) is not None
         ]
 
-    def abort_orphan(self, topic: str, index: int, producer_id: int) -> None:
+    def abort_orphan(self, orphan: OpenTransaction) -> None:
+        topic, index, producer_id, epoch = orphan
         partition = self._replicas.find(topic, index)
         entry = None if partition is None else partition.log.producers.get(producer_id)
         if entry is not None:
             marker = Marker(is_commit=False, coordinator_epoch=max(0, entry.coordinator_epoch))
-            self._append(topic, index, producer_id, entry.epoch, marker)
+            self._append(topic, index, producer_id, epoch, marker)
             self._on_their_way.pop((topic, index, producer_id), None)
