@@ -69,7 +69,7 @@ def free_ports(count: int) -> list[int]:
         return [s.getsockname()[1] for s in sockets]
 
 
-def eventually(what: Callable[[], object], seconds: float = 40.0) -> object:
+def eventually(what: Callable[[], object], seconds: float = 600.0) -> object:
     """The first true answer; the last exception or answer when there is none in time."""
     deadline = time.monotonic() + seconds
     while True:
@@ -206,7 +206,7 @@ def launch(here: Settings) -> tuple[str, int]:
     """A run that waits for the file ``go``: its id and its process."""
     for name in ("go", "run.pid"):
         (here.project / name).unlink(missing_ok=True)
-    answer = graphql(here, LAUNCH.format(job="waiting"), seconds=60)["launchRun"]
+    answer = graphql(here, LAUNCH.format(job="waiting"), seconds=600)["launchRun"]
     pid_file = here.project / "run.pid"
     eventually(lambda: pid_file.exists() and pid_file.read_text())
     return answer["run"]["runId"], int(pid_file.read_text())
@@ -235,7 +235,7 @@ def test_a_killed_run_is_failed_at_once(here: Settings) -> None:
 
 def test_a_cancelled_run_ends(here: Settings) -> None:
     run, pid = launch(here)
-    graphql(here, TERMINATE.format(run=run), seconds=20)
+    graphql(here, TERMINATE.format(run=run), seconds=600)
     eventually(lambda: run_status(here, run) == "CANCELED")
     eventually(lambda: not psutil.pid_exists(pid))
 

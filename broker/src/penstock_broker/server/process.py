@@ -81,7 +81,9 @@ async def serve(
     alive.cancel()
     begun = loop.time()
     await broker.stop()
-    # All is written: somebody who signals again must not make a clean end look like another.
+    # All is written: somebody who signals again must not make a clean end look like another. A
+    # signal goes to any thread that does not block it, so the others end first.
+    await loop.shutdown_default_executor()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     _logger.info("stopped in %(seconds).2f s", {"event": "stopped", "seconds": loop.time() - begun})
 
