@@ -211,9 +211,10 @@ EVENTS: dict[tuple[str, str], Names] = {
             "transactional_id state",
         ),
         (
-            "%s-%d: producer %d has a transaction open that nobody knows of: aborting it",
+            "%s-%d: producer %d has a transaction open, of epoch %d, that nobody knows of: "
+            "aborting it",
             "transaction_orphaned",
-            f"{_PLACE} producer_id",
+            f"{_PLACE} producer_id epoch",
         ),
         (
             "transactional id %s is not finished yet: %s",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from enum import Enum, auto
 from typing import Protocol, cast
 
@@ -72,14 +73,15 @@ class TlsConnection(Connection):
     def _open(self, transport: asyncio.BaseTransport) -> None:
         self._plain = cast(asyncio.Transport, transport)
         self._plain.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # Python before 3.11.4 begins to read after this, paused or not.
-        self._loop.call_soon(self._leave_unread)
+        self._plain.pause_reading()  # the first bytes are the handshake's
+        if sys.version_info < (3, 11, 4):  # begins to read after this, paused or not
+            self._loop.call_soon(self._leave_unread)
         if not self._paused:
             self._begin()
 
     def _leave_unread(self) -> None:
-        """The first bytes are the handshake's."""
         if self._plain is not None and self._phase in (Phase.ACCEPTED, Phase.IN_LINE):
+            self._plain.resume_reading()
             self._plain.pause_reading()
 
     def _begin(self) -> None:
