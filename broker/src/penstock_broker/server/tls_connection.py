@@ -74,15 +74,19 @@ class TlsConnection(Connection):
         self._plain = cast(asyncio.Transport, transport)
         self._plain.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._plain.pause_reading()  # the first bytes are the handshake's
-        if sys.version_info < (3, 11, 4):  # begins to read after this, paused or not
-            self._loop.call_soon(self._leave_unread)
-        if not self._paused:
+        if sys.version_info < (3, 11, 4):
+            # The transport starts to read after this call although it is paused. An end that it
+            # read before the handshake would leave the handshake's timer behind.
+            self._loop.call_soon(self._pause_again)
+        elif not self._paused:
             self._begin()
 
-    def _leave_unread(self) -> None:
-        if self._plain is not None and self._phase in (Phase.ACCEPTED, Phase.IN_LINE):
+    def _pause_again(self) -> None:
+        if self._plain is not None and self._phase is Phase.ACCEPTED:
             self._plain.resume_reading()
             self._plain.pause_reading()
+            if not self._paused:
+                self._begin()
 
     def _begin(self) -> None:
         self._phase = Phase.IN_LINE
