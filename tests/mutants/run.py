@@ -56,6 +56,12 @@ SUBJECTS |= {
     f"broker/src/penstock_broker/{module}.py": tuple(f"tests/broker/{name}.py" for name in tests)
     for modules, tests in {
         ("groups/group_state", "groups/roster", "groups/members", "groups/states"): (
+            "groups/test_group_joins",
+            "groups/test_group_rebalances",
+            "groups/test_group_syncs",
+            "groups/test_static_members",
+            "groups/test_group_sessions",
+            "groups/test_group_commits",
             "groups/test_group_state",
             "groups/test_coordinator",
             "groups/test_group_properties",
