@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock_broker.log.epoch_file import write_epochs
+from penstock_broker.log.epoch_file import EPOCHS_FILE
 from penstock_broker.log.files import File
 
 if TYPE_CHECKING:
@@ -23,21 +23,25 @@ class FlushJob:
     files: tuple[File, ...]
     with_directory: bool = True
     """Whether the names in the log's directory have to be synced, too."""
-    epochs: tuple[tuple[int, int], ...] | None = None
-    """Leader epochs with their first offsets, where they have been written and not synced."""
+    with_epochs: bool = False
+    """Whether the leader epochs have been written and not synced."""
 
     def run(self) -> None:
-        """Sync the files; in any thread. Then give the job to :meth:`Log.flushed`. OSError."""
+        """Sync the files; in any thread. Then give the job to :meth:`Log.flushed`. OSError.
+
+        The owner goes on meanwhile: it may begin an epoch, or delete the log and make another one
+        whose directory has the same name. So names are only ever opened to be synced here, which
+        does another log no harm; nothing is written or renamed.
+        """
         for file in self.files:
             file.sync()
+        if not (self.with_directory or self.with_epochs):
+            return
         place = self.log.place
-        if self.with_directory:
-            if not place.files.exists(place.directory):
-                if self.log.failure is not None:
-                    return  # deleted meanwhile
-                raise FileNotFoundError(
-                    errno.ENOENT, os.strerror(errno.ENOENT), str(place.directory)
-                )
-            place.files.sync_directory(place.directory)
-        if self.epochs is not None and place.files.exists(place.directory):
-            write_epochs(place.files, place.directory, self.epochs)
+        if not place.files.exists(place.directory):
+            if self.log.failure is not None:
+                return  # deleted meanwhile
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(place.directory))
+        if self.with_epochs:
+            place.files.open(place.directory / EPOCHS_FILE).sync()
+        place.files.sync_directory(place.directory)

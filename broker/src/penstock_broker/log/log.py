@@ -488,9 +488,8 @@ class Log:
             return None
         files = self._segments.to_sync(self.recovery_point)
         with_names, self._names_changed = self._names_changed, False
-        epochs = None if self._epochs_synced else tuple(self.epochs.entries())
-        self._epochs_synced = True
-        return FlushJob(self, self._end_offset, files, with_names, epochs)
+        with_epochs, self._epochs_synced = not self._epochs_synced, True
+        return FlushJob(self, self._end_offset, files, with_names, with_epochs)
 
     def flushed(self, job: FlushJob) -> None:
         """Take note that a job has run."""
