@@ -108,7 +108,9 @@ SUBJECTS |= {
             "log/test_log_rolling",
         ),
         ("log/compaction", "log/cleaner", "log/swap"): (
+            "log/test_compaction_rules",
             "log/test_log_compaction",
+            "log/test_log_cleaner",
             "log/test_log_kills",
         ),
         ("groups/offset_records",): ("groups/test_offset_records", "groups/test_coordinator"),

@@ -7,11 +7,19 @@ import random
 
 import pytest
 from log_bench import Bench
+from storage_broker import Broker
+
+from penstock_broker.testing import MemFiles
 
 
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker(MemFiles())
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
-from test_log_manager import Broker
+from storage_broker import Broker
 
 from penstock_broker.__main__ import main
 from penstock_broker.log.check import check_log

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 from random import Random
 
 import pytest
+from compacted_transactions import Transactions, committed
 from compaction_bench import CompactedBench, CountingFiles, KilledError, content, table_of
 from log_bench import read_all
 
-from penstock_broker.log.compaction import (
-    Aborted,
-    SealedSegment,
-    TransactionTracker,
-    cleanable_end,
-    group_segments,
-    parse_records,
-)
-from penstock_broker.log.compaction_worker import WorkerProcess
-from penstock_broker.log.files import OsFiles
 from penstock_broker.log.log import Log
-from penstock_broker.log.markers import Marker, build_marker
 from penstock_broker.log.swap import read_cleaner_checkpoint
-from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.compression import Codec
-from penstock_broker.wire.records import Record, RecordBatch, iter_batches, validate_batches
+from penstock_broker.wire.records import RecordBatch, iter_batches
 
 pytestmark = pytest.mark.asyncio
 
@@ -165,38 +153,6 @@ async def test_the_last_sequence_of_a_producer_stays_known(bench: CompactedBench
         bench.put(again, ("k", "x"), producer=(7, 1, 25))
 
 
-async def test_a_full_map_takes_several_passes(bench: CompactedBench) -> None:
-    """Memory for keys is bounded: what does not fit is left to the next pass."""
-    bench.map_bytes = 700
-    bench.overrides["min.cleanable.dirty.ratio"] = "0.0"
-    log = bench.open()
-    for number in range(40):
-        bench.put(log, (f"k{number % 8}", f"{number}"))
-    before = content(log)
-    passes = await bench.compact(log)
-    assert passes > 1
-    assert table_of(read_all(log)) == table_of(list(before.values()))
-    assert len(content(log)) < len(before) / 2
-
-
-async def test_waits_for_lag_and_ratio(bench: CompactedBench) -> None:
-    bench.overrides |= {"min.cleanable.dirty.ratio": "0.6", "min.compaction.lag.ms": "1000"}
-    log = bench.open()
-    for number in range(20):
-        bench.put(log, ("k", f"{number}"))
-    assert await bench.compact(log) == 0, "everything is younger than min.compaction.lag.ms"
-    bench.clock.advance(5000)
-    assert await bench.compact(log) == 1
-    for number in range(12):
-        bench.put(log, (f"new{number}", "x"))
-    bench.clock.advance(5000)
-    bench.overrides["min.cleanable.dirty.ratio"] = "1.0"
-    log = bench.reopen_cleanly(log)
-    assert await bench.compact(log) == 0, "not dirty enough"
-    log.update_config(log.config.with_overrides({"max.compaction.lag.ms": "4000"}))
-    assert await bench.compact(log) == 1, "overdue"
-
-
 async def test_max_compaction_lag_closes_segments(bench: CompactedBench) -> None:
     bench.overrides |= {"max.compaction.lag.ms": "1000", "segment.bytes": "100000"}
     log = bench.open()
@@ -219,120 +175,6 @@ async def test_a_reader_keeps_the_bytes_of_a_replaced_segment(bench: CompactedBe
     assert log.read(0, 300).read() != expected
     log.delete_records(log.log_end_offset)
     assert found.read() == expected
-
-
-@pytest.mark.parametrize(("at", "text"), [(65, "no intact batch"), (70, "offsets 7205759")])
-async def test_damage_is_named_and_left_alone(
-    bench: CompactedBench, caplog: pytest.LogCaptureFixture, at: int, text: str
-) -> None:
-    """Under the checksum, and where it does not reach: the base offset."""
-    log = bench.open()
-    for number in range(20):
-        bench.put(log, ("k", f"{number}"))
-    log.flush()
-    path = log.segments[0].path
-    data = bytearray(bench.files.get(path))
-    data[at] ^= 1
-    bench.files.put(path, bytes(data))
-    before = bench.files.names(bench.directory)
-    cleaner = bench.cleaner(log)
-    assert await cleaner.clean_all() == 0
-    assert await cleaner.clean_all() == 0, "it is not tried again"
-    assert text in caplog.text
-    assert list(cleaner.refused()) == [str(bench.directory)]
-    assert bench.files.names(bench.directory) == before
-    assert log.failure is None, "consumers can go on"
-
-
-async def test_a_full_disk_is_tried_again(bench: CompactedBench) -> None:
-    log = bench.open()
-    for number in range(20):
-        bench.put(log, ("k", f"{number}"))
-    log.flush()
-    cleaner = bench.cleaner(log)
-    bench.files.fail("write", errno.ENOSPC, path_part=".cleaned")
-    assert await cleaner.clean_all() == 0
-    assert not any(name.endswith(".cleaned") for name in bench.files.names(bench.directory))
-    assert await cleaner.clean_all() == 1
-
-
-async def test_a_log_that_always_fails_takes_nothing_from_the_others(
-    bench: CompactedBench,
-) -> None:
-    """It is the dirtiest, so it would be chosen each time."""
-    logs = []
-    for name in ("bad", "good"):
-        bench.directory = bench.directory.with_name(f"{name}-0")
-        bench.files.make_directory(bench.directory)
-        log = bench.open()
-        if name == "good":
-            for number in range(20):
-                bench.put(log, (f"u{number}", "x"))
-            await bench.compact(log)
-        for number in range(20):
-            bench.put(log, ("k", f"{number}"))
-        log.flush()
-        logs.append(log)
-    bench.files.fail("write", errno.ENOSPC, path_part="bad-0", times=100)
-    cleaner = bench.cleaner(*logs)
-    assert await cleaner.clean_all() == 1
-    assert logs[1].cleaned.first_dirty == logs[1].segments[-1].base_offset
-    assert not cleaner.refused()
-    for number in range(20):
-        bench.put(logs[1], ("k", f"{number}"))
-    logs[1].flush()
-    assert await cleaner.clean_all() == 1, "and again"
-    bench.files.heal()
-    assert await cleaner.clean_all() == 1
-    assert logs[0].cleaned.first_dirty == logs[0].segments[-1].base_offset
-
-
-async def test_a_log_that_is_refused_is_let_go_when_it_is_deleted(bench: CompactedBench) -> None:
-    log = bench.open()
-    for number in range(20):
-        bench.put(log, ("k", f"{number}"))
-    log.flush()
-    data = bytearray(bench.files.get(log.segments[0].path))
-    data[65] ^= 1
-    bench.files.put(log.segments[0].path, bytes(data))
-    logs = [log]
-    cleaner = bench.cleaner()
-    cleaner._logs = lambda: logs
-    assert await cleaner.clean_all() == 0
-    assert len(cleaner.refused()) == 1
-    logs.clear()
-    assert await cleaner.clean_all() == 0
-    assert not cleaner.refused()
-
-
-async def test_segments_that_are_deleted_meanwhile_are_not_brought_back(
-    bench: CompactedBench,
-) -> None:
-    log = bench.open()
-    for number in range(40):
-        bench.put(log, ("k", f"{number}"), (f"u{number}", "x"))
-    log.flush()
-    cleaner = bench.cleaner(log)
-
-    class Deleting:
-        """Between the worker's work and the swap, DeleteRecords comes."""
-
-        def __init__(self) -> None:
-            self.work = cleaner._make_worker()
-
-        def call(self, command: dict[str, object]) -> dict[str, object]:
-            answer: dict[str, object] = self.work.call(command)
-            if command["do"] == "clean":
-                log.delete_records(50)
-            return answer
-
-        def close(self) -> None: ...
-
-    assert await bench.cleaner(log, make_worker=Deleting).clean_all() == 0
-    assert min(content(log)) >= 50
-    assert not any(
-        name.endswith((".swap", ".cleaned")) for name in bench.files.names(log.place.directory)
-    )
 
 
 async def test_every_crash_leaves_a_log_with_the_same_table(seed: int) -> None:
@@ -416,182 +258,6 @@ async def test_a_damaged_checkpoint_compacts_everything_again(bench: CompactedBe
     assert read_cleaner_checkpoint(bench.files, bench.directory).first_dirty == 0
 
 
-async def test_the_process_does_what_the_thread_does(tmp_path: object) -> None:
-    bench = CompactedBench()
-    bench.files = OsFiles()  # type: ignore[assignment]
-    bench.directory = tmp_path / "t-0"  # type: ignore[operator]
-    bench.directory.mkdir()
-    log = bench.open()
-    bench.fill(log, Random(3), 60)
-    before = content(log)
-    assert await bench.compact(log, make_worker=WorkerProcess) == 1
-    assert table_of(read_all(log)) == table_of(list(before.values()))
-    assert len(content(log)) < len(before)
-    assert not [n for n in bench.files.names(bench.directory) if n.endswith(".cleaned")]
-
-
-async def test_a_process_that_is_killed_is_an_error_not_the_end(tmp_path: object) -> None:
-    worker = WorkerProcess()
-    worker.close()
-    with pytest.raises(Exception, match="process"):
-        worker.call({"do": "begin"})
-
-
-# -- the pure parts --------------------------------------------------------------------------------
-
-
-async def test_neighbours_are_merged_while_they_fit() -> None:
-    segments = [SealedSegment(n * 10, n * 10 + 10, 40, 8, 0) for n in range(5)]
-    groups = group_segments(segments, segment_bytes=100, index_bytes=1000)
-    assert [[s.base_offset for s in group] for group in groups] == [[0, 10], [20, 30], [40]]
-    by_index = group_segments(segments, segment_bytes=1000, index_bytes=24)
-    assert [len(group) for group in by_index] == [3, 2]
-    far = [SealedSegment(0, 2**31 - 10, 1, 1, 0), SealedSegment(2**31 - 10, 2**31 + 1, 1, 1, 0)]
-    assert len(group_segments(far, segment_bytes=1000, index_bytes=1000)) == 2
-
-
-async def test_undecided_and_young_segments_wait() -> None:
-    segments = [SealedSegment(n * 10, n * 10 + 10, 40, 8, n * 100) for n in range(5)]
-    assert cleanable_end(segments, 0, stable_offset=35, now_ms=0, min_lag_ms=0) == 30
-    assert cleanable_end(segments, 10, stable_offset=99, now_ms=250, min_lag_ms=100) == 20
-    assert cleanable_end(segments, 50, stable_offset=99, now_ms=250, min_lag_ms=100) == 50
-
-
-async def test_aborted_records_go_and_markers_follow() -> None:
-    tracker = TransactionTracker([Aborted(7, 10, 20)])
-    data = RecordBatch(memoryview(_batch(10, producer_id=7, transactional=True)))
-    other = RecordBatch(memoryview(_batch(11, producer_id=8, transactional=True)))
-    assert tracker.is_aborted(data)
-    assert not tracker.is_aborted(other)
-    abort = RecordBatch(memoryview(_marker(20, 7, 0)))
-    commit = RecordBatch(memoryview(_marker(21, 8, 1)))
-    assert not tracker.ends_nothing(abort), "a record of it was there"
-    assert not tracker.ends_nothing(commit)
-    assert tracker.ends_nothing(abort)
-    assert tracker.ends_nothing(commit)
-    assert not tracker.is_aborted(data), "the producer's next transaction"
-
-
-def _batch(offset: int, **options: object) -> bytearray:
-    return build_batch([NewRecord(b"k", b"v", 5)], base_offset=offset, **options)  # type: ignore[arg-type]
-
-
-def _marker(offset: int, producer_id: int, kind: int) -> bytearray:
-    key = b"\0\0" + kind.to_bytes(2, "big")
-    return build_batch(
-        [NewRecord(key, b"\0\0\0\0\0\0", 5)],
-        base_offset=offset,
-        producer_id=producer_id,
-        transactional=True,
-        control=True,
-    )
-
-
-async def test_parsing_agrees_with_the_codec(seed: int) -> None:
-    random = Random(seed)
-    for _ in range(200):
-        records = [
-            NewRecord(
-                random.choice([None, b"", random.randbytes(random.randrange(200))]),
-                random.choice([None, b"", random.randbytes(random.randrange(200))]),
-                random.randrange(-(10**12), 10**12),
-                [("h", None), ("ü", b"x")][: random.randrange(3)],
-            )
-            for _ in range(random.randint(1, 200))
-        ]
-        batch = RecordBatch(memoryview(build_batch(records)))
-        parsed = parse_records(bytes(batch.view[61:]), batch.records_count)
-        read = list(batch.records())
-        assert [(p.key, p.has_value) for p in parsed] == [
-            (r.key, r.value is not None) for r in read
-        ]
-        assert [p.offset_delta for p in parsed] == [r.offset for r in read]
-        assert [p.timestamp_delta + batch.base_timestamp for p in parsed] == [
-            r.timestamp for r in read
-        ]
-
-
-# -- transactions ----------------------------------------------------------------------------------
-
-
-class Transactions:
-    """Producers whose transactions overlap in one log, and what each record became."""
-
-    def __init__(self, bench: CompactedBench, log: Log, random: Random) -> None:
-        self.bench = bench
-        self.log = log
-        self.random = random
-        self.sequences: dict[int, int] = {}
-        self.open: dict[int, list[int]] = {}
-        self.aborted: set[int] = set()
-        """Offsets of records that nobody may see."""
-
-    def write(self, producer_id: int) -> None:
-        count = self.random.randint(1, 3)
-        sequence = self.sequences.get(producer_id, 0)
-        now_ms = self.bench.clock.now_ms()
-        pairs = [
-            NewRecord(
-                b"k%d" % self.random.randrange(4), b"%d" % self.random.randrange(10**6), now_ms
-            )
-            for _ in range(count)
-        ]
-        data = build_batch(
-            pairs,
-            producer_id=producer_id,
-            producer_epoch=0,
-            base_sequence=sequence,
-            transactional=True,
-        )
-        batches = validate_batches(memoryview(data), max_message_bytes=1 << 30)
-        base = self.log.append(batches, 0, is_verified=True).base_offset
-        self.sequences[producer_id] = sequence + count
-        self.open.setdefault(producer_id, []).extend(range(base, base + count))
-
-    def end(self, producer_id: int, *, commit: bool) -> None:
-        offsets = self.open.pop(producer_id)
-        if not commit:
-            self.aborted |= set(offsets)
-        marker = Marker(commit, 0)
-        data = build_marker(producer_id, 0, marker, self.bench.clock.now_ms())
-        self.log.append_for_coordinator(RecordBatch(memoryview(data)), 0, marker)
-
-    def work(self, steps: int) -> None:
-        for _ in range(steps):
-            self.bench.clock.advance(5)
-            choice = self.random.random()
-            if choice < 0.25 and self.open:
-                ending = self.random.choice(list(self.open))
-                self.end(ending, commit=self.random.random() < 0.5)
-            elif choice < 0.75:
-                self.write(self.random.randrange(4))
-            else:
-                self.bench.put(self.log, (f"k{self.random.randrange(4)}", "plain"))
-
-
-def committed(log: Log) -> dict[int, Record]:
-    """What a read_committed consumer sees: it skips by the list that a fetch carries."""
-    end = log.last_stable_offset
-    found: dict[int, Record] = {}
-    skipping = {}
-    waiting = sorted(log.aborted_transactions(0, end), key=lambda t: t.first_offset)
-    position = log.log_start_offset
-    while position < end:
-        batches = list(iter_batches(memoryview(log.read(position, 1 << 20, end).read())))
-        if not batches:
-            break
-        for batch in batches:
-            while waiting and waiting[0].first_offset <= batch.last_offset:
-                begun = waiting.pop(0)
-                skipping[begun.producer_id] = begun
-            if batch.is_control:
-                skipping.pop(batch.producer_id, None)
-            elif not (batch.is_transactional and batch.producer_id in skipping):
-                found |= {r.offset: r for r in batch.records()}
-        position = batches[-1].next_offset
-    return found
-
-
 async def test_transactions_are_compacted_as_a_committed_reader_sees_them(seed: int) -> None:
     """Aborted records go, and replace nothing; what is undecided is left alone; markers stay as
     long as their transaction has records, and a while after."""
@@ -601,19 +267,19 @@ async def test_transactions_are_compacted_as_a_committed_reader_sees_them(seed: 
         bench.overrides["delete.retention.ms"] = "50"
         bench.map_bytes = random.choice([700, 1 << 20])
         log = bench.open()
-        house = Transactions(bench, log, random)
+        transactions = Transactions(bench, log, random)
         for _ in range(4):
-            house.work(40)
+            transactions.work(40)
             before = committed(log)
-            assert not house.aborted & set(before)
+            assert not transactions.aborted & set(before)
             await bench.compact(log)
             after = committed(log)
             assert all(before[offset] == record for offset, record in after.items())
             assert table_of(list(after.values())) == table_of(list(before.values()))
             compacted = {o for o in content(log) if o < log.cleaned.first_dirty}
-            assert not compacted & house.aborted, "aborted records are gone"
+            assert not compacted & transactions.aborted, "aborted records are gone"
             stable = log.last_stable_offset
             end = log.log_end_offset
-            log = house.log = bench.reopen_after_kill(log)
+            log = transactions.log = bench.reopen_after_kill(log)
             assert (log.last_stable_offset, log.log_end_offset) == (stable, end)
             assert committed(log) == after

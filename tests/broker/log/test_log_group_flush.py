@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from log_bench import Bench
-from test_log_manager import Broker
+from storage_broker import Broker
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.flushing import FlushJob

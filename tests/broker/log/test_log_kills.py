@@ -6,9 +6,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from compacted_transactions import Transactions, committed
 from compaction_bench import CompactedBench, content
 from log_bench import Bench, read_all, values_of
-from test_log_compaction import Transactions, committed
 
 from penstock_broker.log.log import Log
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
@@ -40,9 +40,9 @@ async def test_a_transaction_that_compaction_has_emptied_is_not_opened_again(
     bench = CompactedBench()
     bench.overrides["delete.retention.ms"] = "0"
     log = bench.open()
-    house = Transactions(bench, log, Random(1))
-    house.write(1)
-    house.end(1, commit=False)
+    transactions = Transactions(bench, log, Random(1))
+    transactions.write(1)
+    transactions.end(1, commit=False)
     for number in range(20):
         bench.put(log, ("k", f"{number}"))
     for _ in range(3):
@@ -64,7 +64,7 @@ async def test_a_transaction_that_compaction_has_emptied_is_not_opened_again(
         [NewRecord(b"k", b"plain", 1)],
         producer_id=1,
         producer_epoch=0,
-        base_sequence=house.sequences[1],
+        base_sequence=transactions.sequences[1],
     )
     log.append(validate_batches(memoryview(data), max_message_bytes=1 << 20), 0)
 
@@ -76,9 +76,9 @@ async def test_kills_after_compaction_of_transactions_that_interleave(seed: int)
         bench = CompactedBench()
         bench.overrides["delete.retention.ms"] = random.choice(["0", "20"])
         log = bench.open()
-        house = Transactions(bench, log, random)
+        transactions = Transactions(bench, log, random)
         for _ in range(4):
-            house.work(30)
+            transactions.work(30)
             await bench.compact(log)
             before, stable, end = committed(log), log.last_stable_offset, log.log_end_offset
             known = log.producers.producers()
@@ -87,7 +87,7 @@ async def test_kills_after_compaction_of_transactions_that_interleave(seed: int)
                 forget_snapshots(bench)
             point = random.choice([0, log.recovery_point])
             bench.files = bench.files.kill()  # type: ignore[assignment]
-            log = house.log = bench.open(recovery_point=point)
+            log = transactions.log = bench.open(recovery_point=point)
             assert log.recovered.cut is None
             assert (log.last_stable_offset, log.log_end_offset) == (stable, end)
             assert committed(log) == before

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from log_bench import values_of
-from test_log_manager import Broker
+from storage_broker import Broker
 
 from penstock_broker.log.files import OsFiles
 from penstock_broker.wire.records import iter_batches

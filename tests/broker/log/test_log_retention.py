@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from log_bench import Bench
-from test_log_manager import DATA_DIR, Broker
+from storage_broker import DATA_DIR, Broker
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.files import OsFiles

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from test_log_manager import Broker
+from storage_broker import Broker
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.append_result import AppendResult
@@ -13,11 +13,6 @@ from penstock_broker.log.lookup import run
 from penstock_broker.testing.mem_files import MemFiles
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.records import RecordBatch
-
-
-@pytest.fixture
-def broker() -> Broker:
-    return Broker(MemFiles())
 
 
 def batch(

@@ -23,7 +23,7 @@ from penstock_broker.replication.partition import Partition
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.records import Record, iter_batches
 
-from test_log_manager import Broker  # isort: skip
+from storage_broker import Broker  # isort: skip
 
 GOLDEN = Path(__file__).parent / "golden"
 
