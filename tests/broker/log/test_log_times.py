@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from log_bench import Bench, read_all
+from test_log_manager import Broker
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.files import OsFiles
@@ -15,8 +17,10 @@ from penstock_broker.log.index_file import IndexFile
 from penstock_broker.log.log import Log
 from penstock_broker.log.lookup import TimestampOffset
 from penstock_broker.testing import MemFiles
+from penstock_broker.wire import compression
+from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.compression import Codec
-from penstock_broker.wire.records import RecordBatch
+from penstock_broker.wire.records import NO_TIMESTAMP, RecordBatch
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -114,19 +118,46 @@ def test_create_time_is_the_producers(bench: Bench) -> None:
     assert read_all(log)[0].timestamp == 123
 
 
-def test_timestamps_outside_the_bounds_are_refused(bench: Bench) -> None:
-    bench.overrides = {
-        "message.timestamp.after.max.ms": "1000",
-        "message.timestamp.before.max.ms": "5000",
-    }
-    log = bench.open()
-    now_ms = bench.clock.now_ms()
-    bench.append(log, "a", "b", timestamps=[now_ms - 5000, now_ms + 1000])
-    for times in ([now_ms, now_ms + 1001], [now_ms - 5001, now_ms]):
+def test_timestamps_outside_the_bounds_are_refused() -> None:
+    bounds = {"message.timestamp.after.max.ms": "1000", "message.timestamp.before.max.ms": "5000"}
+    broker = Broker(MemFiles())
+    broker.replicas.create_topic("t", 1, bounds)
+    partition, now_ms = broker.replicas.partition("t", 0), broker.clock.now_ms()
+
+    def append(*times: int) -> None:
+        data = build_batch([NewRecord(None, b"x", time) for time in times])
+        partition.append(memoryview(data))
+
+    append(now_ms - 5000, now_ms + 1000)
+    append(NO_TIMESTAMP, now_ms)
+    for times in ([now_ms, now_ms + 1001], [now_ms - 5001, now_ms], [now_ms, now_ms - 5001]):
         with pytest.raises(KafkaError) as error:
-            bench.append(log, "a", "b", timestamps=times)
+            append(*times)
         assert error.value.code is ErrorCode.INVALID_TIMESTAMP
-    assert log.log_end_offset == 2
+    assert partition.log_end_offset == 4
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD], ids=["LZ4", "ZSTD"])
+def test_records_are_decompressed_once_where_each_timestamp_is_looked_at(
+    codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the first of them has none, and so may be too old."""
+    broker = Broker(MemFiles())
+    broker.replicas.create_topic("t", 1, {"message.timestamp.before.max.ms": "5000"})
+    partition, now_ms = broker.replicas.partition("t", 0), broker.clock.now_ms()
+    records = [NewRecord(None, b"x", time) for time in (NO_TIMESTAMP, now_ms)]
+    data = memoryview(build_batch(records, codec=codec))
+    count = 0
+    decompress = compression._decompress_growing
+
+    def counted(codec: Any, data: Any, bytes_max: int) -> bytes:
+        nonlocal count
+        count += 1
+        return decompress(codec, data, bytes_max)
+
+    monkeypatch.setattr(compression, "_decompress_growing", counted)
+    assert partition.append(data).last_offset == 1
+    assert count == 1
 
 
 def test_any_times_are_found_as_a_linear_search_finds_them(bench: Bench, seed: int) -> None:
