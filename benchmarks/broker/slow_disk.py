@@ -184,7 +184,7 @@ def fill(broker: Broker, megabytes: int) -> None:
 
 
 def drop_cache(data_dir: Path) -> None:
-    """Have the system forget what it holds of these files, synced first."""
+    """Sync these files, and drop them from the system's page cache."""
     for name in [*data_dir.glob("cold-*/*"), *data_dir.glob("live-*/*")]:
         with suppress(OSError):
             fd = os.open(name, os.O_RDONLY)

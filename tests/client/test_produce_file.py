@@ -56,7 +56,7 @@ def test_json_lines_go_out_as_they_stand() -> None:
         ('{"a":"\udcff"}\n', "jsonl", None, 1, "iconv"),
     ],
 )
-def test_a_bad_line_is_named_with_how_to_mend_it(
+def test_a_bad_line_is_named_with_how_to_fix_it(
     text: str, form: str, key: str | None, line: int, words: str
 ) -> None:
     (error,) = [row for row in _rows(text, form, key) if isinstance(row, InputError)]

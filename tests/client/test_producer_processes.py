@@ -97,7 +97,7 @@ say(incarnation=producer.incarnation)
         assert cluster.events(incarnation)[-1].final
 
 
-def test_a_program_that_forgets_to_close_is_closed_at_exit(cluster: Any, run: Any) -> None:
+def test_a_program_that_does_not_close_is_closed_at_exit(cluster: Any, run: Any) -> None:
     process = run(
         """
 producer = AuditedProducer(config)

@@ -1,6 +1,6 @@
 """Counters, gauges and histograms: plain numbers that cost an addition, read when somebody looks.
 
-One event loop owns them, so there is no lock. Whoever counts keeps the object and adds to it
+One event loop owns them, so there is no lock. Code that counts keeps the object and adds to it
 (``self._cuts.inc()``; on the hottest paths ``counters.bytes_in += size``); families are asked for
 a child once, and the child is kept. Names and units become text only in :meth:`Metrics.render`,
 when a scrape comes; what can be read from the broker's state then (log sizes, group lag) is not
@@ -143,7 +143,7 @@ class Block:
 
 
 class Family(Generic[Metric]):
-    """Metrics of one name, told apart by labels. Ask once for a child and keep it."""
+    """Metrics of one name, distinguished by labels. Ask once for a child and keep it."""
 
     def __init__(
         self,
@@ -407,7 +407,7 @@ class Metrics:
             found = self._topics.setdefault(name, TopicMetrics())
         return found
 
-    def forget_topic(self, name: str) -> None:
+    def remove_topic(self, name: str) -> None:
         """A topic is deleted: its counters are shown no more."""
         self._topics.pop(name, None)
 

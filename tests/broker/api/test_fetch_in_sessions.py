@@ -40,7 +40,7 @@ class Consumer:
         session: tuple[int, int],
         offsets: Mapping[int, int] | None = None,
         *,
-        forget: Iterable[int] = (),
+        remove: Iterable[int] = (),
         max_wait_ms: int = 0,
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
@@ -51,7 +51,7 @@ class Consumer:
             for p, o in (offsets or {}).items()
         ]
         named = {"topic": self.topic, "topic_id": self.topic_id}
-        gone = list(forget)
+        gone = list(remove)
         return FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
@@ -125,14 +125,14 @@ def test_a_high_watermark_and_a_log_start_are_told_once(consumer: Consumer) -> N
     assert said(consumer.ask((session, 3))) == {}
 
 
-def test_forgotten_partitions_are_heard_of_no_more(consumer: Consumer) -> None:
+def test_removed_partitions_are_in_no_further_answer(consumer: Consumer) -> None:
     """Pitfall 41 (KIP-227): and a session that has none left is closed."""
     session = consumer.open({0: 0, 1: 0})
-    assert said(consumer.ask((session, 1), forget=[1, 2])) == {}
+    assert said(consumer.ask((session, 1), remove=[1, 2])) == {}
     produce_to(consumer.client, consumer.topic, 1, records(b"x"))
     assert said(consumer.ask((session, 2))) == {}
     assert list(said(consumer.ask((session, 3), {2: 0}))) == [2], "a new partition is told of"
-    answer = consumer.ask((session, 4), forget=[0, 2])
+    answer = consumer.ask((session, 4), remove=[0, 2])
     assert (answer.error_code, answer.session_id, answer.responses) == (0, 0, [])
     gone = consumer.ask((session, 5))
     assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -198,7 +198,7 @@ def test_a_topic_made_again_inside_a_session(consumer: Consumer) -> None:
     still = said(consumer.ask((session, 2)))[0].error_code
     assert still in {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
     request = consumer.request((session, 3), {0: 0})
-    request.forgotten_topics_data = old.request((session, 3), forget=[0]).forgotten_topics_data
+    request.forgotten_topics_data = old.request((session, 3), remove=[0]).forgotten_topics_data
     answer = client.ask(request, consumer.version)
     assert (answer.error_code, len(answer.responses)) == (0, 1)
     assert answer.responses[0].topic_id == consumer.topic_id

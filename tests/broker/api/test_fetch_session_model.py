@@ -1,6 +1,6 @@
 """A fetch session against the rule that Apache Kafka writes down, partition by partition.
 
-Whatever is appended, deleted, forgotten and asked for: an incremental answer has exactly the
+Whatever is appended, deleted, removed and asked for: an incremental answer has exactly the
 partitions that a look at all of them would give (``CachedPartition.maybeUpdateResponseData``),
 although the session looks only at those that may have changed.
 """

@@ -155,7 +155,7 @@ def test_watchers_hear_of_everything_until_they_stop() -> None:
     assert len(purgatory) == 0, "a watcher does not wait"
 
 
-def test_the_cancelled_are_forgotten() -> None:
+def test_cancelled_operations_are_removed() -> None:
     clock = SimClock()
     purgatory = DelayedOperations(clock)
     want, other = Want(1), Want(1)

@@ -27,7 +27,7 @@ def test_it_sends_only_when_neither_peer_nor_disk_nor_turn_is_waited_for(
             continue
         state = NEXT[state, event]
         if event is Event.TOOK_ENOUGH:
-            full, away = True, False  # whoever waits for the peer needs no turn besides
+            full, away = True, False  # a wait for the peer replaces the turn
         elif event is Event.TAKES_MORE:
             full = False
         elif event in (Event.READ_BEGAN, Event.READ_ENDED):

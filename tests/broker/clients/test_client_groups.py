@@ -328,7 +328,7 @@ async def test_aiokafka_shares_with_each_of_its_assignors(
 def test_two_families_share_one_group(
     broker: BrokerProcess, wide_topic: str, group: str, python_members: list[PythonMember]
 ) -> None:
-    """Whoever leads assigns to the others, by what they said of themselves to the broker."""
+    """The leader assigns to all members, from the metadata that they sent to the broker."""
     first = Member(broker, group, wide_topic, partition_assignment_strategy="range")
     python_members.append(PythonMember(broker, group, wide_topic, PythonRange))
     python_members[0].start()

@@ -252,11 +252,11 @@ def test_deleted_groups_stay_deleted_after_a_kill() -> None:
     assert house.committed("g") is None
 
 
-def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
+def test_offsets_of_a_deleted_topic_are_deleted() -> None:
     """Pitfall 48: also by those who replay."""
     house = House()
     house.commit("g", 5)
-    house.groups.offsets.forget_topic("t")
+    house.groups.offsets.remove_topic("t")
     assert house.committed("g") is None
     assert house.after_a_kill().committed("g") is None
 
@@ -274,7 +274,7 @@ def test_a_group_that_cannot_be_written_keeps_no_other_from_its_end() -> None:
 
     fail()
     with pytest.raises(KafkaError):
-        house.groups.offsets.forget_topic("t")
+        house.groups.offsets.remove_topic("t")
     assert [house.committed(name) for name in ("g", *others)] == [5] + [None] * len(others)
     for name in others:
         house.commit(name, 6)
@@ -320,7 +320,7 @@ def test_a_long_history_is_replayed_to_its_end() -> None:
         house.commit("h", number)
         if number == 200:
             house.groups.delete("h")
-    house.groups.offsets.forget_topic("t")
+    house.groups.offsets.remove_topic("t")
     house.commit("g", 1_000)
     house = house.after_a_kill()
     assert house.committed("g") == 1_000

@@ -90,7 +90,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(
         label=st.sampled_from(LABELS),
         protocols=st.sampled_from(PROTOCOLS),
-        forget=st.booleans(),
+        without_id=st.booleans(),
         static=st.booleans(),
         old_version=st.booleans(),
     )
@@ -98,12 +98,12 @@ class GroupMachine(RuleBasedStateMachine):
         self,
         label: str,
         protocols: tuple[tuple[str, bytes], ...],
-        forget: bool,
+        without_id: bool,
         static: bool,
         old_version: bool,
     ) -> None:
         client = self.clients[label]
-        if forget:
+        if without_id:
             client.member_id = ""
             client.instance = f"i-{label}" if static else None
         self.ids += 1

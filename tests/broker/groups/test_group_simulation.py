@@ -54,7 +54,7 @@ class World:
         self.clock.call_at(self.clock.monotonic() + ms / 1000, then)
 
     def kill_broker(self) -> None:
-        """Whoever waits for an answer gets none; what the log says is all that is left."""
+        """Clients that wait for an answer get none; only what is in the log remains."""
         self.house = self.house.after_a_kill()
 
     def ask(
@@ -314,7 +314,7 @@ def test_a_rolling_restart_of_dynamic_members_leaves_nothing_alone(seed: int) ->
 
 
 def test_an_id_that_nobody_uses_delays_a_rebalance_for_its_session_only() -> None:
-    """Pitfall 34: it is waited for, as in Kafka, and then forgotten."""
+    """Pitfall 34: it is waited for, as in Kafka, and then removed."""
     world = World(0)
     first = Client(world, "first", static=False, session_ms=6_000)
     first.start()

@@ -99,7 +99,7 @@ def test_garbage_is_a_record_error_and_nothing_else(data: bytes, version: int) -
             continue
 
 
-def test_a_group_without_members_forgets_protocol_and_leader() -> None:
+def test_a_group_without_members_has_no_protocol_and_leader() -> None:
     member = Member("m", None, "c", "/h", 10_000, 20_000, "consumer", (("range", b"s"),), b"a")
     group = StoredGroup("consumer", 4, "range", "m", 17, [member])
     assert decode_group_value(encode_group_value(group)) == group

@@ -114,7 +114,7 @@ def test_offsets_are_charged_and_given_back() -> None:
     assert house.commit("g", 100, "m" * 4_000) == {ErrorCode.NONE}
     assert house.total == before, "the same offsets again"
     assert refused(house.commit, "h", 200, "m" * 4_000)
-    house.groups.offsets.forget_topic("t")
+    house.groups.offsets.remove_topic("t")
     assert house.total < 10_000
 
 

@@ -11,7 +11,7 @@ def write(state: ProducerState, producer: int, sequence: int, now_ms: int, **mor
 
 
 def test_ids_that_nobody_gave_out_cannot_fill_memory() -> None:
-    """And who writes is not forgotten meanwhile: a repetition is still seen to be one."""
+    """A producer that writes is not evicted meanwhile: a duplicate is still detected."""
     state = ProducerState()
     state.producers_max = 100
     write(state, 1, 0, 0)
@@ -38,7 +38,7 @@ def test_the_longest_silent_go_first_a_tenth_at_a_time() -> None:
     assert all(state.get(100 + number) is not None for number in range(10))
 
 
-def test_open_transactions_are_not_forgotten() -> None:
+def test_open_transactions_are_not_evicted() -> None:
     state = ProducerState()
     state.producers_max = 10
     write(state, 1, 0, 0, is_transactional=True)

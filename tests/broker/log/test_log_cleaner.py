@@ -118,7 +118,7 @@ async def test_a_log_that_always_fails_takes_nothing_from_the_others(
     assert logs[0].cleaned.first_dirty == logs[0].segments[-1].base_offset
 
 
-async def test_a_log_that_is_refused_is_let_go_when_it_is_deleted(bench: CompactedBench) -> None:
+async def test_a_log_that_is_refused_is_closed_when_it_is_deleted(bench: CompactedBench) -> None:
     log = bench.open()
     for number in range(20):
         bench.put(log, ("k", f"{number}"))

@@ -22,7 +22,7 @@ def batches_of(log: Log) -> list[RecordBatch]:
     return found
 
 
-def forget_snapshots(bench: Bench) -> None:
+def remove_snapshots(bench: Bench) -> None:
     for name in bench.files.names(bench.directory):
         if name.endswith(".snapshot"):
             bench.files.remove(bench.directory / name)
@@ -55,7 +55,7 @@ async def test_a_transaction_that_compaction_has_emptied_is_not_opened_again(
     stable = log.last_stable_offset
     assert stable == log.log_end_offset
     if not with_snapshots:
-        forget_snapshots(bench)
+        remove_snapshots(bench)
     bench.files = bench.files.kill()  # type: ignore[assignment]
     log = bench.open(recovery_point=0)
     assert log.last_stable_offset == stable
@@ -84,7 +84,7 @@ async def test_kills_after_compaction_of_transactions_that_interleave(seed: int)
             known = log.producers.producers()
             begun = dict(log.producers.transactions.begun)
             if random.random() < 0.5:
-                forget_snapshots(bench)
+                remove_snapshots(bench)
             point = random.choice([0, log.recovery_point])
             bench.files = bench.files.kill()  # type: ignore[assignment]
             log = transactions.log = bench.open(recovery_point=point)

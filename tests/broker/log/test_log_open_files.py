@@ -45,7 +45,7 @@ def test_many_partitions_with_few_descriptors(tmp_path: Path) -> None:
     again.replicas.close()
 
 
-def test_what_is_on_the_disk_is_let_go_first(tmp_path: Path) -> None:
+def test_files_that_are_on_the_disk_are_closed_first(tmp_path: Path) -> None:
     """The kernel tells of a failed write those who have the file open."""
     broker = Broker(OsFiles(), tmp_path / "data")
     broker.replicas.create_topic("t", 30, {})

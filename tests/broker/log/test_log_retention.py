@@ -129,7 +129,7 @@ def test_a_live_change_of_the_setting_counts(broker: Broker) -> None:
 
 
 def test_records_of_the_future_stay(broker: Broker) -> None:
-    """Kafka's rule: the newest timestamp of a segment decides, whoever made it."""
+    """Kafka's rule: the newest timestamp of a segment decides, of any producer."""
     broker.replicas.create_topic("t", 1, {"retention.ms": "1000"})
     broker.append("t", 0, "x")
     broker.clock.jump(-3_000_000)

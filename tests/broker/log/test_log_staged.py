@@ -54,7 +54,7 @@ def test_one_write_for_all(broker: Broker) -> None:
 
 
 def test_what_is_appended_meanwhile_comes_behind(broker: Broker) -> None:
-    """By a coordinator, say: staged offsets are given out once, whoever appends."""
+    """By a coordinator, say: staged offsets are given out once, to any appender."""
     broker.replicas.create_topic("t", 1, {})
     broker.append("t", 0, "first")
     (result,) = stage(broker, "staged")

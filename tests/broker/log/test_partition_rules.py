@@ -37,7 +37,7 @@ def test_listeners_hear_of_appends_and_removals(broker: Broker) -> None:
     assert gone == [partition]
 
 
-def test_epochs_that_do_not_fit_are_told_apart(broker: Broker) -> None:
+def test_epochs_that_do_not_fit_are_distinguished(broker: Broker) -> None:
     """Pitfall 5: fetch and ListOffsets check the epoch that the client believes in."""
     broker.replicas.create_topic("t", 1, {})
     broker.kill()

@@ -113,7 +113,7 @@ def test_a_wrong_number_of_labels_is_a_mistake() -> None:
 def test_counters_of_a_deleted_topic_are_gone() -> None:
     metrics = Metrics()
     metrics.topic("gone").bytes_in += 1
-    metrics.forget_topic("gone")
+    metrics.remove_topic("gone")
     assert not [key for key in scrape(metrics) if ("topic", "gone") in key[1]]
 
 

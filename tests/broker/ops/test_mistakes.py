@@ -1,4 +1,4 @@
-"""What people get wrong when they start a broker: one sentence with what, where and how to mend."""
+"""Mistakes in starting a broker: one sentence that says what, where and how to fix it."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_who_shares_a_bucket(kit: Kit) -> None:
 
     kit.set({"client-id": None}, producer_byte_rate=10)
     assert bucket("u", "c") is bucket("u", "c"), "all connections of a client"
-    assert bucket("u", "c") is bucket("v", "c"), "whoever the user is"
+    assert bucket("u", "c") is bucket("v", "c"), "for every user"
     assert bucket("u", "c") is not bucket("u", "d"), "a default is each one's own"
     kit.set({"user": None}, producer_byte_rate=10)
     assert bucket("u", "c") is bucket("u", "d")

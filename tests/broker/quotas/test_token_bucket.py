@@ -1,4 +1,4 @@
-"""The token bucket, on a clock of its own: whoever obeys gets the rate, and not more."""
+"""The token bucket, on a clock of its own: a client that obeys gets the rate, and not more."""
 
 from __future__ import annotations
 

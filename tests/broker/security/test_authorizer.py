@@ -307,7 +307,7 @@ def test_rules_are_kept_as_they_are(everything: list[AclBinding]) -> None:
 
 
 def test_a_damaged_section_is_refused() -> None:
-    """Better no broker than one that has forgotten a DENY."""
+    """Better no broker than one that has lost a DENY."""
     good = to_section(
         [
             AclBinding(

@@ -80,7 +80,7 @@ def test_a_repeat_with_the_previous_epoch_changes_nothing() -> None:
 
 
 def test_who_was_fenced_meanwhile_cannot_repeat_itself() -> None:
-    """KAFKA-8710: the epoch that a repeat may name is forgotten when somebody else takes one."""
+    """KAFKA-8710: the epoch that a retry may name is dropped when another producer takes one."""
     house = House()
     producer_id, epoch = house.init()
     bumped = house.init(expected=(producer_id, epoch))
@@ -143,7 +143,7 @@ def test_only_who_was_there_may_repeat_itself_after_the_epochs_are_used_up() -> 
     assert house.init(expected=new) == (new[0], new[1] + 1)
 
 
-def test_an_id_that_was_forgotten_begins_anew_whatever_its_producer_expects() -> None:
+def test_an_expired_id_begins_anew_whatever_its_producer_expects() -> None:
     house = House()
     producer_id, epoch = house.init(expected=(4_711, 3))
     assert (producer_id != 4_711, epoch) == (True, 0)
@@ -345,7 +345,7 @@ def test_what_is_open_for_too_long_is_aborted_and_its_producer_fenced() -> None:
     assert house.read() == []
 
 
-def test_ids_that_nobody_uses_are_forgotten() -> None:
+def test_unused_ids_expire() -> None:
     house = House()
     house.init("idle")
     house.add(house.init("open"), 0, transactional_id="open")

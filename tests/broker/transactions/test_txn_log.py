@@ -256,7 +256,7 @@ def test_after_a_fence_the_new_epoch_begins_with_sequence_0() -> None:
     assert house.read() == ["a"]
 
 
-def test_producers_with_open_transactions_are_not_forgotten() -> None:
+def test_producers_with_open_transactions_do_not_expire() -> None:
     state = ProducerState()
     batch = AppendedBatch(0, 0, 0, 0, -1)
     state.note(1, 0, batch, 1_000, True)

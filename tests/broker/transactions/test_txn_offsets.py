@@ -137,12 +137,12 @@ def test_what_is_deleted_does_not_come_back_with_a_commit() -> None:
     house.commit_offset(producer, 1, group="deleted")
     house.commit_offset(producer, 2, group="kept")
     assert house.groups.delete("deleted") is ErrorCode.NONE
-    house.groups.offsets.forget_topic("another")
+    house.groups.offsets.remove_topic("another")
     house = house.after_a_kill()
     house.end(producer, commit=True)
     assert house.committed("deleted") is None
     assert house.committed("kept") == 2
     house.commit_offset(producer, 5, group="kept")
-    house.groups.offsets.forget_topic(TOPIC)
+    house.groups.offsets.remove_topic(TOPIC)
     house.end(producer, commit=True)
     assert house.committed("kept") is None

@@ -230,7 +230,7 @@ class World:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_transactions_are_all_or_nothing_whenever_the_broker_is_killed(seed: int) -> None:
-    """Pitfall 29: aborted transactions come sorted by their first offset, whoever ended first."""
+    """Pitfall 29: aborted transactions are sorted by their first offset, in any order of ends."""
     world = World(seed)
     for _ in range(STEPS):
         world.step()

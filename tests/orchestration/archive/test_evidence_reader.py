@@ -148,7 +148,7 @@ def test_the_reading_of_an_old_window_is_bounded():
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_events_that_the_broker_has_forgotten_are_read_from_the_lake(landed):
+def test_events_that_the_broker_has_deleted_are_read_from_the_lake(landed):
     world = World(landed=landed)
     world.run(60 * 10)
     world.cluster.topics[AUDIT_TOPIC].partitions[1].log_start = 60 * 3 + 30

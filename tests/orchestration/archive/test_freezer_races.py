@@ -34,7 +34,7 @@ STEPS_MAX = 250
 
 
 class PausedError(BaseException):
-    """The freezer has made its step; whoever never lets it make another has killed it."""
+    """The freezer has made its step; not to let it make another is to kill it."""
 
 
 class Recorded:

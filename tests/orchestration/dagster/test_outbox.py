@@ -208,7 +208,7 @@ def test_the_newest_word_replaces_the_one_before_it(post: Post) -> None:
     assert owed.alerts[-1] == alert(number=29)
 
 
-def test_a_channel_that_is_no_longer_configured_is_forgotten(post: Post) -> None:
+def test_a_channel_that_is_no_longer_configured_is_removed(post: Post) -> None:
     post.one.down = True
     post.box.put([alert()])
     post.box.deliver(BUDGET)

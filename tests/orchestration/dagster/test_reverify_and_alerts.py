@@ -58,7 +58,7 @@ def history(stage: Any, partition: str) -> list[bool]:
     return [row.status.value == "SUCCEEDED" for row in rows if row.partition == partition][::-1]
 
 
-def test_rows_that_vanish_are_found_told_mended_and_resolved(ready: Any, alarm: Alarm) -> None:
+def test_rows_that_vanish_are_found_alerted_repaired_and_resolved(ready: Any, alarm: Alarm) -> None:
     whole, hurt = ready.landed(100), ready.landed(50)
     assert not alarm.look()
     assert ready.run("reverify").success
@@ -90,7 +90,7 @@ def test_rows_that_vanish_are_found_told_mended_and_resolved(ready: Any, alarm: 
     assert (resolved["event_action"], resolved["dedup_key"]) == ("resolve", alert["dedup_key"])
 
 
-def test_as_many_lost_as_doubled_are_told_apart(ready: Any, alarm: Alarm) -> None:
+def test_as_many_lost_as_doubled_are_distinguished(ready: Any, alarm: Alarm) -> None:
     window = ready.landed(40)
     damage(ready, window, {7, 8}, (20, 30))
     ready.run("reverify")

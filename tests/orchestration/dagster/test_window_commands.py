@@ -323,7 +323,7 @@ def test_a_rerun_takes_one_window_or_a_range(ready: Any, run: Run, more: tuple[s
     assert (result.exit_code, "give one WINDOW, or a range" in result.output) == (2, True)
 
 
-def test_a_rerun_that_does_not_mend_ends_with_3(ready: Any, run: Run, api: type[FakeApi]) -> None:
+def test_a_rerun_that_does_not_repair_ends_with_3(ready: Any, run: Run, api: type[FakeApi]) -> None:
     assert api
     window = ready.landed(20)
     ready.refuse_rows = lambda _w: {0: {3}}

@@ -1,4 +1,4 @@
-"""Rows' digests: against a plain reading of the definition, and what they tell apart."""
+"""Rows' digests: against a plain reading of the definition, and what they distinguish."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_an_empty_window_balances_with_an_empty_table():
     assert stored_equals_landed(empty, {0: np.array([7])}).state is WindowState.DUPLICATE
 
 
-def test_what_the_log_forgot_is_told_apart_from_what_a_rerun_can_mend():
+def test_what_the_log_deleted_is_distinguished_from_what_a_rerun_can_repair():
     log = LogView(log_starts={0: 15, 2: 0})
     rows = [row for row in STORED if row not in ((0, 12), (0, 14), (0, 20))]
     result = stored_equals_landed(WINDOW, arrays(rows), log)
@@ -181,9 +181,9 @@ def test_markers_and_aborted_transactions_are_the_legal_holes():
     st.lists(st.sampled_from(STORED), max_size=4),
     st.lists(coordinates, max_size=3),
 )
-def test_equation_3_is_an_anti_join_both_ways(bad, forgotten, doubled, strangers):
-    parsed = [r for r in STORED if r not in bad and r not in forgotten] + strangers
-    quarantined = [r for r in bad if r not in forgotten] + doubled
+def test_equation_3_is_an_anti_join_both_ways(bad, left_out, doubled, strangers):
+    parsed = [r for r in STORED if r not in bad and r not in left_out] + strangers
+    quarantined = [r for r in bad if r not in left_out] + doubled
     result = parsed_plus_quarantined_equals_landed(
         arrays(STORED), arrays(parsed), arrays(quarantined)
     )

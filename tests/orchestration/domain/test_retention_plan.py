@@ -234,7 +234,7 @@ def test_a_new_leader_is_seen_by_its_epoch(epochs, moved):
     assert new_leaders(chain(1)[0], epochs) == moved
 
 
-def test_several_windows_of_one_key_are_told_apart():
+def test_several_windows_of_one_key_are_distinguished():
     windows = chain(2)
     windows[1] = replace(
         windows[1], window=windows[0].window, part=2, closed_at=windows[0].closed_at

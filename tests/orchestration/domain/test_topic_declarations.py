@@ -1,4 +1,4 @@
-"""Topic declarations: what they mean, and errors that say what, where and how to mend."""
+"""Topic declarations: what they mean, and errors that say what, where and how to fix it."""
 
 from __future__ import annotations
 

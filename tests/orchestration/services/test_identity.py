@@ -96,7 +96,7 @@ def test_every_command_refuses_anothers_broker_and_names_both(
     assert Connections(here).kafka.topics() == ["orders"]
 
 
-def test_a_refusal_is_not_forgotten_by_a_second_use(broker: ThreadBroker, project: Path) -> None:
+def test_a_refusal_still_holds_for_a_second_use(broker: ThreadBroker, project: Path) -> None:
     own = OwnConnections(on_port(project, broker))
     for _ in range(2):
         with pytest.raises(IdentityError):

@@ -1,4 +1,4 @@
-"""What is in the way is said in a sentence that names the thing and how to mend it."""
+"""Each failed check names the thing and how to fix it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_racing_writers_find_one_winner_where_creates_are_exclusive() -> None:
     assert doctor.race(MemoryArchive()) == 1
 
 
-class Forgetful(MemoryArchive):
+class Overwriting(MemoryArchive):
     """A store that ignores If-None-Match, as some do without a word."""
 
     def create(self, key: str, data: bytes) -> bool:
@@ -124,7 +124,7 @@ class Forgetful(MemoryArchive):
 
 
 def test_a_store_that_lets_everybody_win_is_found_out() -> None:
-    assert doctor.race(Forgetful()) == doctor.WRITERS
+    assert doctor.race(Overwriting()) == doctor.WRITERS
 
 
 def test_misspelt_variables_are_noticed() -> None:

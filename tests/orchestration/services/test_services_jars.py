@@ -1,4 +1,4 @@
-"""The jars: pinned twice alike, verified, retrieved once whoever comes first."""
+"""The jars: pinned twice alike, verified, retrieved once by whichever process comes first."""
 
 from __future__ import annotations
 

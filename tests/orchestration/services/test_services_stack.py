@@ -150,7 +150,7 @@ def test_a_second_up_leaves_processes_and_loads_changed_definitions(here: Settin
     eventually(lambda: graphql(here, assets)["assetNodes"] == [{"assetKey": {"path": ["second"]}}])
 
 
-def test_definitions_that_do_not_load_are_named_and_mended_by_up(here: Settings) -> None:
+def test_definitions_that_do_not_load_are_named_and_loaded_by_the_next_up(here: Settings) -> None:
     good = (here.project / "tiny_definitions.py").read_text()
     (here.project / "tiny_definitions.py").write_text("import no_such_module_here\n")
     with pytest.raises(ServiceError, match="no_such_module_here"):

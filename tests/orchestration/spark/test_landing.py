@@ -1,5 +1,5 @@
 """Landing lands exactly the window, once, whatever is run again, at once, or after the broker
-forgot."""
+deleted it."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_busy_server_that_sends_no_figures_is_asked_again(
     assert asked.rows == 300
 
 
-def test_what_the_broker_forgot_is_carried_over_from_the_lake(
+def test_what_the_broker_deleted_is_carried_over_from_the_lake(
     penstock: Connections, desk: Callable[..., Any]
 ) -> None:
     kept = desk("kept", partitions=2)

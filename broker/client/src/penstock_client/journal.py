@@ -81,7 +81,7 @@ class Journal:
         return [entry for entry in self._entries.values() if not entry.in_flight]
 
     def settled(self, number: int, *, acknowledged: bool) -> None:
-        """The outcome of sending: forget the event, or make it due again."""
+        """The outcome of sending: drop the event, or make it due again."""
         if acknowledged:
             self._entries.pop(number, None)
         elif number in self._entries:

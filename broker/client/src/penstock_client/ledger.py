@@ -41,7 +41,7 @@ from penstock_client.audit import (
 from penstock_client.ranges import Ranges, gaps, merge, ranges_of, total
 
 # About as many records at most in one claim: a digest that differs then points to few records,
-# and whoever checks it needs no more than this of the window before.
+# and its check needs no more than this of the window before.
 CLAIM_RECORDS = 8192
 DRAIN_CHUNK = 8192
 DRAIN_ACKS = 4096

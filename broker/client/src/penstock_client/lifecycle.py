@@ -1,7 +1,7 @@
 """What happens to producers when their process forks or ends.
 
 **Fork.** A librdkafka handle does not survive a fork: its threads exist in the parent only. So a
-child forgets the parent's session, and the first use of the producer there starts a new one: new
+child drops the parent's session, and the first use of the producer there starts a new one: new
 handle, new incarnation, sequences from 0. Records that the parent had queued remain the parent's.
 The old handle is never freed in the child: freeing would wait for threads that are not there.
 
@@ -29,17 +29,17 @@ from penstock_client.session import Session
 EXIT_FLUSH_SECONDS = 10.0
 
 
-class Forgetful(Protocol):
-    """A producer: forgets its session in a forked child."""
+class ForkAware(Protocol):
+    """A producer: drops its session in a forked child."""
 
-    def forget_session(self) -> None: ...
+    def drop_session(self) -> None: ...
 
 
-_producers: weakref.WeakSet[Forgetful] = weakref.WeakSet()
+_producers: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 _sessions: dict[int, Session] = {}
 
 
-def register(producer: Forgetful, session: Session) -> None:
+def register(producer: ForkAware, session: Session) -> None:
     """Care for a session until it is closed, and for its producer after a fork."""
     _producers.add(producer)
     if not _sessions and multiprocessing.parent_process() is not None:
@@ -76,7 +76,7 @@ def _after_fork_in_child() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(session.handle))
     _sessions.clear()
     for producer in list(_producers):
-        producer.forget_session()
+        producer.drop_session()
 
 
 atexit.register(close_all)

@@ -106,7 +106,7 @@ class AuditedProducer:
                 self._finalizer.atexit = False  # then lifecycle closes it, and waits
             return self._session
 
-    def forget_session(self) -> None:
+    def drop_session(self) -> None:
         """In a forked child: let the next use start a session of its own."""
         self._routes = {}
         self._starting = threading.RLock()

@@ -92,7 +92,7 @@ class MessageStream:
         if places:
             self._consumer.assign(places)
         else:
-            self._consumer.subscribe(names, on_revoke=self._forget, on_lost=self._forget)
+            self._consumer.subscribe(names, on_revoke=self._drop, on_lost=self._drop)
 
     def __iter__(self) -> Iterator[Message]:
         return self
@@ -175,7 +175,7 @@ class MessageStream:
             return False
         raise stream_error(error, f"{place[0]}-{place[1]}")
 
-    def _forget(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _drop(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions go to another member: drop what was fetched ahead and their positions."""
         gone = {(place.topic, place.partition) for place in partitions}
         kept = [m for m in self._buffer if (m.topic(), m.partition()) not in gone]

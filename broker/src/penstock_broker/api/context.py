@@ -117,7 +117,7 @@ class Purgatory(Protocol):
         ...
 
     def cancel(self, operation: Delayed) -> None:
-        """Forget an operation whose client is gone."""
+        """Remove an operation whose client is gone."""
         ...
 
 

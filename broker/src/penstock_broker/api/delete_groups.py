@@ -1,4 +1,4 @@
-"""DeleteGroups (42), versions 0-2: forget empty groups with their offsets.
+"""DeleteGroups (42), versions 0-2: delete empty groups with their offsets.
 
 Behaviour:
 * NON_EMPTY_GROUP while there are members; GROUP_ID_NOT_FOUND for an unknown one.

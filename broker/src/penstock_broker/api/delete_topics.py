@@ -3,7 +3,7 @@
 Behaviour:
 * The topic is gone from the metadata when the answer is sent; fetches that wait for it are
   answered, readers that are being sent its records keep the files until they are done, and the
-  offsets that groups committed for it are forgotten.
+  offsets that groups committed for it are deleted.
 * ``delete.topic.enable=false`` gives TOPIC_DELETION_DISABLED.
 
 Version notes:

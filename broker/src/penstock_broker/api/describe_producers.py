@@ -1,7 +1,7 @@
 """DescribeProducers (61), version 0: the producers that partitions remember (KIP-664).
 
 Behaviour:
-* Of each producer with a batch in the partition that is not forgotten yet: epoch, last sequence,
+* Of each producer with a batch in the partition that has not expired yet: epoch, last sequence,
   when it last wrote by the broker's clock, and where its open transaction begins.
 * Per partition: INVALID_TOPIC_EXCEPTION for an impossible name, UNKNOWN_TOPIC_OR_PARTITION.
 """

@@ -116,13 +116,13 @@ def _fetch_cold(
             break
         yield
     else:
-        reading = work.read()  # memory is so short that what is read is forgotten at once
+        reading = work.read()  # memory is so short that what is read is evicted at once
     return _answer_or_park(services, exchange, work, reading)
 
 
 def _prefetch(cold: Sequence[ColdReadError]) -> None:
     for each in cold:
-        with suppress(OSError):  # whoever reads it in the event loop says what is wrong
+        with suppress(OSError):  # the read in the event loop reports what is wrong
             each.prefetch()
 
 

@@ -118,7 +118,7 @@ class FetchSession:
             self._watchers.watch(name_key, self)
 
     def discard(self, key: Key) -> bool:
-        """Forget a partition; whether it was there."""
+        """Remove a partition; whether it was there."""
         partition = self.partitions.pop(key, None)
         if partition is None:
             return False
@@ -226,7 +226,7 @@ class FetchSessions:
         self.partition_count += 1
 
     def discard(self, session: FetchSession, key: Key) -> None:
-        """Forget a partition of a session, if it has it."""
+        """Remove a partition of a session, if it has it."""
         if session.discard(key):
             self.partition_count -= 1
 

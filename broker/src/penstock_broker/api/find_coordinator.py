@@ -80,7 +80,7 @@ def _find(
 
 
 def _ensure_topic(services: Services, name: str) -> Generator[Step, None, None]:
-    """Whoever is the first to ask makes the coordinators' topic; the others come again."""
+    """The first request creates the coordinators' topic; other clients retry."""
     if services.metadata.topic(name) is None:
         try:
             yield from services.topics.creating_internal(name)

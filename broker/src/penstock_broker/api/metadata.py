@@ -194,7 +194,7 @@ class MetadataCache:
         self._topics[version, topic.name] = (topic, operations, data)
         return data
 
-    def forget(self, name: str) -> None:
+    def invalidate(self, name: str) -> None:
         """The topic is gone, or its leaders have changed."""
         for key in [key for key in self._topics if key[1] == name]:
             del self._topics[key]

@@ -1,4 +1,4 @@
-"""OffsetDelete (47), version 0: forget a group's offsets of some partitions.
+"""OffsetDelete (47), version 0: delete a group's offsets of some partitions.
 
 Behaviour:
 * GROUP_SUBSCRIBED_TO_TOPIC where a member still consumes the topic; NON_EMPTY_GROUP when the

@@ -71,8 +71,8 @@ class TopicAdmin:
         return run(self.creating(name, partitions, configs, validate_only=validate_only))
 
     def create_internal(self, name: str) -> Topic:
-        """Create one of the broker's own topics, with the settings of its own, whoever is the
-        first to ask for it. KafkaError as :meth:`creating`."""
+        """Create one of the broker's own topics, with the settings of its own, when it is first
+        asked for. KafkaError as :meth:`creating`."""
         return run(self.creating_internal(name))
 
     def creating_internal(self, name: str) -> Generator[Step, None, Topic]:

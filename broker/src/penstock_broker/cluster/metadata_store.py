@@ -98,7 +98,7 @@ class MetadataStore(Protocol):
         """Topics that were deleted and whose logs may still be there."""
         ...
 
-    def forget_deleted(self, topic_ids: Iterable[uuid.UUID]) -> None:
+    def remove_deleted(self, topic_ids: Iterable[uuid.UUID]) -> None:
         """Their logs are gone, and that is on the disk; the next change writes it down. Until then
         a start looks for them in vain, which costs nothing."""
         ...
@@ -255,7 +255,7 @@ class LocalMetadataStore:
     def deleting(self) -> Mapping[uuid.UUID, str]:
         return self._newest.deleting
 
-    def forget_deleted(self, topic_ids: Iterable[uuid.UUID]) -> None:
+    def remove_deleted(self, topic_ids: Iterable[uuid.UUID]) -> None:
         self._saver.offer(self._newest.without_deleted(topic_ids))
 
     def raising_leader_epochs(self, partitions: Iterable[TopicPartition]) -> Change[None]:

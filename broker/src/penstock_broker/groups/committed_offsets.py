@@ -173,7 +173,7 @@ class CommittedOffsets:
 
     # -- what else ends them -----------------------------------------------------------------
 
-    def forget_topic(self, topic: str) -> None:
+    def remove_topic(self, topic: str) -> None:
         """A topic was deleted: its offsets mean nothing to a topic that takes its name later.
         KafkaError when those of a group remain; those of the others are gone."""
         failure: KafkaError | None = None
@@ -192,7 +192,7 @@ class CommittedOffsets:
         places = entry.offsets.keys() | self._pending.places(group_id)
         return [OffsetKey(group_id, *place) for place in places]
 
-    def forget_group(self, group_id: str) -> None:
+    def remove_group(self, group_id: str) -> None:
         """A group was deleted."""
         self._pending.drop_group(group_id)
 

@@ -216,7 +216,7 @@ class GroupCoordinator:
         except KafkaError as failure:
             return commit_error(failure.code)
         entry.group.delete()
-        self.offsets.forget_group(group_id)
+        self.offsets.remove_group(group_id)
         self._directory.remove(entry)
         return ErrorCode.NONE
 

@@ -62,11 +62,11 @@ class GroupDirectory:
         return entry
 
     def remove(self, entry: Entry) -> None:
-        """Forget a group."""
+        """Remove a group."""
         if entry.timer is not None:
             entry.timer.cancel()
         del self.entries[entry.group.group_id]
-        self.footprint.forget(entry.group.group_id)
+        self.footprint.remove(entry.group.group_id)
 
     def note_members(self, entry: Entry) -> None:
         """Charge a group with the members that it has."""

@@ -53,7 +53,7 @@ class Footprint:
         self._members[group_id] = now
 
     def note_offsets(self, group_id: str, more: int) -> None:
-        """A group has committed, or forgotten, so many bytes."""
+        """A group's offsets take so many bytes more (commit) or, negative, less (delete)."""
         self.total += more
         self._offsets[group_id] = self._offsets.get(group_id, 0) + more
 
@@ -61,7 +61,7 @@ class Footprint:
         """A group's offsets take so many bytes."""
         self.note_offsets(group_id, count - self._offsets.get(group_id, 0))
 
-    def forget(self, group_id: str) -> None:
+    def remove(self, group_id: str) -> None:
         """The group is gone."""
         self.total -= self._members.pop(group_id, 0) + self._offsets.pop(group_id, 0)
 

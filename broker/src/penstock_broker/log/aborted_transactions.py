@@ -115,7 +115,7 @@ class AbortedTransactions:
         return self._files.open(self.path) if self._files.exists(self.path) else None
 
     def clear(self) -> None:
-        """Forget every entry, to be made again."""
+        """Remove every entry, to be rebuilt."""
         self._data = bytearray()
 
     def remove(self) -> None:

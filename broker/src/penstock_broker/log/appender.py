@@ -6,8 +6,9 @@ it with one call of the system: small batches come by the hundred in one read of
 writing each of them costs as much as checking it. No offset leaves the broker before its bytes are
 in the file, so a write that fails takes nothing back: each result says what went wrong.
 
-Whoever adds commits in the same step of the event loop. Anything else that is appended meanwhile
-goes through the same appender, behind what is staged, so offsets cannot be given out twice.
+The caller that adds also commits, in the same step of the event loop. Anything else that is
+appended meanwhile goes through the same appender, behind what is staged, so offsets cannot be given
+out twice.
 """
 
 from __future__ import annotations

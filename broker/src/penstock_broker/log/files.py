@@ -1,7 +1,7 @@
 """The disk, as the log sees it: a small interface with one real implementation.
 
-Its simulated twin is ``penstock_broker.testing.mem_files``, which tears, forgets what was not
-synced, and fails on command. Everything that the storage floor does to a disk goes through here.
+Its simulation is ``penstock_broker.testing.mem_files``, which tears writes, loses what was not
+synced, and fails on command. All disk access of the storage layer goes through here.
 
 What is promised: bytes written are seen by every later read of the process. What is not: that
 they survive a power cut before ``sync``; that a new, renamed or removed name survives one before
@@ -84,7 +84,7 @@ def must_not_wait() -> bool:
 class File(Protocol):
     """An open file, read and written at positions.
 
-    It closes when its last holder lets go, so a reader that was handed a slice of a segment keeps
+    It closes when nothing refers to it any more, so a reader that has a slice of a segment keeps
     the bytes although the segment has been deleted meanwhile.
     """
 
@@ -308,7 +308,7 @@ class OsFile:
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _ONE_BYTE = (bytearray(1),)
 _PROBE_BYTES = 64 << 10
-"""The system reads ahead, and forgets, in larger pieces than pages."""
+"""The system reads ahead, and evicts, in larger pieces than pages."""
 _F_FULLFSYNC: int = getattr(fcntl, "F_FULLFSYNC", -1)
 
 
@@ -350,8 +350,8 @@ class OsFiles:
     """The machine's disk.
 
     Before more than ``open_files_max`` files are open at a time, ``on_many_open`` is called, in the
-    thread that ``owner`` names: whoever holds files that can be opened again lets go of some. It
-    is no hard limit; what cannot be let go stays open.
+    thread that ``owner`` names: it is to close files that can be
+    opened again later. The limit is soft: files that cannot be closed stay open.
     """
 
     __slots__ = ("on_many_open", "open_files", "open_files_max", "owner")

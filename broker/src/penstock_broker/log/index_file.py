@@ -157,12 +157,12 @@ class IndexFile:
         self._keys, self._values = both[0::2], both[1::2]
 
     def clear(self) -> None:
-        """Forget every entry, to be rebuilt in memory."""
+        """Remove every entry, to be rebuilt in memory."""
         self._keys, self._values = array(self._code), array(self._code)
         self._file = None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file = None
 
     def remove(self) -> None:

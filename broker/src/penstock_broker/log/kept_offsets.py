@@ -50,12 +50,12 @@ class KeptOffsets:
         """The offset of a log; 0 where none is known."""
         return self._known.get(key, 0)
 
-    def forget(self, key: TopicPartition) -> None:
+    def remove(self, key: TopicPartition) -> None:
         """The log is gone."""
         self._known.pop(key, None)
 
     def is_written(self, key: TopicPartition) -> bool:
-        """Whether the file has an offset of a log, which may have been forgotten."""
+        """Whether the file has an offset of a log, which may have been removed since."""
         return key in self._saver.saved
 
     def job(self, logs: Mapping[TopicPartition, Log]) -> Work:

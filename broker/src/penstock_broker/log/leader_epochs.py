@@ -59,13 +59,13 @@ class LeaderEpochs:
         return self._epochs[number], log_end_offset if is_last else self._starts[number + 1]
 
     def truncate_to(self, end_offset: int) -> None:
-        """Forget epochs that began at or after ``end_offset``."""
+        """Remove epochs that began at or after ``end_offset``."""
         while self._starts and self._starts[-1] >= end_offset:
             self._epochs.pop()
             self._starts.pop()
 
     def advance_to(self, start_offset: int) -> None:
-        """Forget epochs that ended at or before ``start_offset``, the new start of the log."""
+        """Remove epochs that ended at or before ``start_offset``, the new start of the log."""
         number = bisect_right(self._starts, start_offset) - 1
         if number > 0:
             del self._epochs[:number], self._starts[:number]

@@ -507,7 +507,7 @@ class Log:
         return since is not None and now_ms - since >= self.config.flush_ms
 
     def expire_producers(self, before_ms: int) -> int:
-        """Forget producers that have been silent since; how many."""
+        """Remove producers that have been silent since; how many."""
         return self.producers.expire(before_ms)
 
     def close(self) -> None:
@@ -529,10 +529,10 @@ class Log:
             self.owner.failed(self)
 
     def retire(self) -> None:
-        """The topic is being deleted: whoever still holds the log can do nothing with it, and
-        keeps no file open, which would keep its disk."""
+        """The topic is being deleted: each further use of the log fails, and its files are
+        closed, since open ones would keep their disk space."""
         self.failure = "the topic has been deleted"
-        self._segments.let_go()
+        self._segments.close_files()
 
     def offline(self) -> KafkaError:
         """What each use of a log gets that has failed."""

@@ -107,11 +107,11 @@ def _without_waiting(look: Callable[[], Looked]) -> Generator[Callable[[], None]
                 return look()
         except ColdReadError as cold:
             yield partial(_prefetch, cold)
-    return look()  # memory is so short that what is read is lost at once
+    return look()  # memory is so short that what is read is evicted at once
 
 
 def _prefetch(cold: ColdReadError) -> None:
-    with suppress(OSError):  # whoever looks again says what is wrong
+    with suppress(OSError):  # the next look reports what is wrong
         cold.prefetch()
 
 

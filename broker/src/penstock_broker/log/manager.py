@@ -215,10 +215,10 @@ class LogManager:
         if self._files.exists(directory):
             raise FileExistsError(f"{directory} is there already")
         if not is_lost:
-            self._forget_offsets(topic, partition)
-            forget = self.forgetting_offsets([(topic, partition)])
-            if forget is not None:
-                forget()
+            self._remove_offsets(topic, partition)
+            removal = self.removal_of_offsets([(topic, partition)])
+            if removal is not None:
+                removal()
         try:
             self._files.make_directory(directory)
             write_topic_id(self._files, directory, topic_id)
@@ -294,7 +294,7 @@ class LogManager:
                 log.retire()
                 if log.size_bytes:
                     delay_ms = max(delay_ms, log.config.file_delete_delay_ms)
-            self._forget_offsets(*key)
+            self._remove_offsets(*key)
             self._trash.give_up(self.data_dir / log_directory_name(*key))
             try:
                 renamed += self._rename(*key, "delete")
@@ -306,11 +306,11 @@ class LogManager:
         if problem is not None:
             raise problem
 
-    def _forget_offsets(self, topic: str, partition: int) -> None:
-        self._points.forget((topic, partition))
-        self._starts.forget((topic, partition))
+    def _remove_offsets(self, topic: str, partition: int) -> None:
+        self._points.remove((topic, partition))
+        self._starts.remove((topic, partition))
 
-    def forgetting_offsets(self, keys: Iterable[TopicPartition]) -> Work | None:
+    def removal_of_offsets(self, keys: Iterable[TopicPartition]) -> Work | None:
         """What another thread has to write down before these logs begin: the offsets of deleted
         ones of their names would hide records. None where nothing is written of them."""
         if not any(self._points.is_written(key) or self._starts.is_written(key) for key in keys):
@@ -320,7 +320,7 @@ class LogManager:
     def set_aside(self, topic: str, partition: int, reason: str) -> None:
         """Keep a log that belongs to no topic under another name."""
         self._logs.pop((topic, partition), None)
-        self._forget_offsets(topic, partition)
+        self._remove_offsets(topic, partition)
         for aside in self._rename(topic, partition, "stray"):
             self.sync_names()
             self.report(
@@ -434,7 +434,7 @@ class LogManager:
             job.log.flushed(job)
 
     def expire_producers(self, expiration_ms: int) -> int:
-        """Forget producers that have been silent for so long; how many."""
+        """Remove producers that have been silent for so long; how many."""
         before_ms = self._clock.now_ms() - expiration_ms
         return sum(log.expire_producers(before_ms) for log in self._logs.values())
 

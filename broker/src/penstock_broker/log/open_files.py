@@ -1,8 +1,8 @@
 """A bound on the files that logs hold open, so that thousands of them need few descriptors.
 
-A file that was closed is opened again when it is needed; who holds a slice of it keeps it open.
-What is on the disk is let go of first, because an error of the disk is told to those who have the
-file open, and only on Linux to who opens it next. But being short of descriptors is worse.
+A file that was closed is opened again when it is needed; a slice of it keeps it open. Files whose
+bytes are on the disk are closed first, because a disk error is reported to those that have the
+file open, and only on Linux to the one that opens it next. But being short of descriptors is worse.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock_broker.log.log import Log
 
 
 class OpenFiles:
-    """Closes files of logs in turn. Owned by whoever owns the logs."""
+    """Closes files of logs in turn. Owned by the owner of the logs."""
 
     def __init__(self, files: Files) -> None:
         self.most = 1 << 30
@@ -32,21 +32,21 @@ class OpenFiles:
             files.owner = threading.get_ident()
 
     def release(self, logs: Iterable[Log], wanted: int) -> None:
-        """Let go of files until no more than ``wanted`` are open."""
+        """Close files until no more than ``wanted`` are open."""
         files, candidates = self._files, list(logs)
         assert isinstance(files, OsFiles)
         start = self._next
         for only_synced in (True, False):
             for count in range(len(candidates)):
-                _let_go(candidates[(start + count) % len(candidates)], only_synced)
+                _close_files(candidates[(start + count) % len(candidates)], only_synced)
                 if files.open_files <= wanted:
                     self._next = start + count + 1
                     return
 
 
-def _let_go(log: Log, only_synced: bool) -> None:
+def _close_files(log: Log, only_synced: bool) -> None:
     segments = log.segments
     ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset]
     for segment, end in zip(segments, ends, strict=True):
         if end <= log.recovery_point or not only_synced:
-            segment.let_go()
+            segment.close_files()

@@ -1,4 +1,4 @@
-"""What a log wants of whoever keeps it: the manager of the data directory, or nobody."""
+"""What a log needs of its owner: the manager of the data directory, or none."""
 
 from __future__ import annotations
 

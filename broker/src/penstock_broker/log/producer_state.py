@@ -20,9 +20,9 @@ snapshot are read on top. Format of ``<offset>.snapshot`` (state of all batches 
 
 Version 1, of a time without transactions, lacks the two fields of them, and is read.
 
-A producer that has been silent for ``producer.id.expiration.ms`` is forgotten unless it has a
-transaction open, and an unknown one may begin with any sequence (KIP-360). So are those that have
-been silent the longest, where there are more than ``max.producer.ids.per.partition``.
+A producer that has been silent for ``producer.id.expiration.ms`` expires unless it has a
+transaction open, and an unknown one may begin with any sequence (KIP-360). Where there are more
+than ``max.producer.ids.per.partition``, those that have been silent the longest expire too.
 """
 
 from __future__ import annotations
@@ -223,19 +223,19 @@ class ProducerState:
         coordinator_epoch = -1 if known is None else known.coordinator_epoch
         entry = ProducerEntry(epoch, now_ms, coordinator_epoch)
         if known is None and len(self._producers) >= self.producers_max:
-            self._forget_silent()
+            self._evict_silent()
         self._producers[producer_id] = entry
         return entry
 
-    def _forget_silent(self) -> None:
-        """Forget a tenth of the producers, the longest silent, as if their time had come."""
+    def _evict_silent(self) -> None:
+        """Remove a tenth of the producers, the longest silent, as if they had expired."""
         transactions = self.transactions.begun
         idle = [(e.last_append_ms, p) for p, e in self._producers.items() if p not in transactions]
         for _, producer_id in heapq.nsmallest(1 + self.producers_max // 10, idle):
             del self._producers[producer_id]
 
     def expire(self, before_ms: int) -> int:
-        """Forget producers whose last append is older; how many they were."""
+        """Remove producers whose last append is older; how many they were."""
         old = [
             producer_id
             for producer_id, entry in self._producers.items()
@@ -246,7 +246,7 @@ class ProducerState:
         return len(old)
 
     def clear(self) -> None:
-        """Forget everybody."""
+        """Remove all producers."""
         self._producers.clear()
         self.transactions = OpenTransactions()
 

@@ -380,8 +380,8 @@ def _rebuild_producers(place: LogPlace, found: Recovered, *, up_to: int, now_ms:
     """The producers' state of all batches below ``up_to``: a snapshot, then the log from there.
 
     Snapshots above are of a log that is no more, and go. One that ends before the log begins says
-    nothing of the batches between, which cannot be read any more: whoever wrote them would be held
-    against a sequence of long ago. A producer that is not known may go on with any (KIP-360).
+    nothing of the batches between, which cannot be read any more: a producer that wrote them would
+    be compared with an old sequence. A producer that is not known may go on with any (KIP-360).
     """
     start = 0
     first_offset = found.segments[0].base_offset

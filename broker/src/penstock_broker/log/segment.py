@@ -148,7 +148,7 @@ class Segment:
             self.first_timestamp = header.max_timestamp
 
     def close(self, end_offset: int) -> None:
-        """Write the indexes of a segment that may be taken up again, and let go of the files."""
+        """Write the indexes of a segment that may be taken up again, and close the files."""
         if not self._sealed:
             self.save_indexes(end_offset)
         self.offset_index.close()
@@ -187,7 +187,7 @@ class Segment:
         names = [segment_name(self.base_offset, suffix) for suffix in _SUFFIXES]
         return [self.directory / name for name in names]
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         """Close its files; what is read later opens them again."""
         self._file = None
         self.offset_index.close()
@@ -366,7 +366,7 @@ class Segment:
         ``size`` is then where the first bad batch begins, if there is one; what lies behind is for
         the owner to cut. So is ``aborted``, because the owner knows what had begun before. OSError.
         """
-        self._forget_indexes()
+        self._clear_indexes()
         self._sealed = False
         end = self._files.size(self.path)
         found = check(
@@ -397,7 +397,7 @@ class Segment:
 
     def _rebuild_indexes(self, damage: IndexDamagedError) -> None:
         _log.warning("rebuilding the indexes of %s: %s", self.path, damage)
-        self._forget_indexes()
+        self._clear_indexes()
         end_offset = self.base_offset
         try:
             for batch in self.batches():
@@ -413,7 +413,7 @@ class Segment:
             else:
                 self.seal()
 
-    def _forget_indexes(self) -> None:
+    def _clear_indexes(self) -> None:
         self.offset_index.clear()
         self.time_index.clear()
         self._timestamp_max = NO_TIMESTAMP

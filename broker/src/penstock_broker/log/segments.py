@@ -118,7 +118,7 @@ class SegmentList:
         del self._segments[:count], self._bases[:count]
         self._removals += 1
         for segment in gone:
-            segment.let_go()
+            segment.close_files()
         return [path for segment in gone for path in segment.paths]
 
     def replace(self, old: Sequence[Segment], swap: Path, cleaned: Path) -> list[Path] | None:
@@ -133,10 +133,10 @@ class SegmentList:
         self._removals += 1
         return gone
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         """Close their files; nobody opens them again who does not look at the log first."""
         for segment in self._segments:
-            segment.let_go()
+            segment.close_files()
 
     # -- the disk ----------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ def put_in_place(
     """The finished segment under its own name, and the replaced files under theirs. OSError."""
     new = old[0].successor()
     for segment in old:
-        segment.let_go()
+        segment.close_files()
     gone = _set_aside(files, [path for segment in old for path in segment.paths])
     _take_place(files, swap, cleaned, new.paths)
     new.attach()

@@ -2,8 +2,8 @@
 
 A deleted segment is renamed to ``<name>.deleted`` and removed ``file.delete.delay.ms`` later; the
 directory of a deleted topic is renamed by the log manager and removed as late. Both happen in the
-background, because giving a gigabyte back takes a file system its time. Whoever still reads a file
-holds it open and keeps the bytes. What a kill leaves behind is removed at the next start: segments
+background, because giving a gigabyte back takes a file system its time. A reader that still
+holds a file open keeps its bytes. What a kill leaves behind is removed at the next start: segments
 below the log's start, names that end with ``.deleted``, directories that end with ``-delete``.
 """
 

@@ -5,7 +5,7 @@ Kept in the metadata's section ``quotas`` (docs/FILE_FORMATS.md). While nothing 
 :class:`ClientQuota` until :attr:`ClientQuotas.generation` or its client id changes.
 
 Buckets are shared: all connections of a client fill one. There are at most ``BUCKETS_MAX``; beyond
-it those that are full, and so as good as new, are forgotten, and then the oldest.
+that, those that are full, and so as good as new, are evicted, and then the oldest.
 """
 
 from __future__ import annotations
@@ -119,13 +119,13 @@ class ClientQuotas:
         bucket = self._buckets.get(shared)
         if bucket is None:
             if len(self._buckets) >= BUCKETS_MAX:
-                self._forget_buckets(now)
+                self._evict_buckets(now)
             bucket = self._buckets[shared] = TokenBucket(rate, burst, now)
         elif bucket.rate != rate or bucket.burst != burst:
             bucket.change(rate, burst, now)
         return bucket
 
-    def _forget_buckets(self, now: float) -> None:
+    def _evict_buckets(self, now: float) -> None:
         for shared in [key for key, bucket in self._buckets.items() if bucket.is_full(now)]:
             del self._buckets[shared]
         for shared in list(self._buckets)[: len(self._buckets) - BUCKETS_MAX // 2]:

@@ -48,7 +48,7 @@ class TokenBucket:
         self._tokens = min(self.burst, self._tokens + amount)
 
     def is_full(self, now: float) -> bool:
-        """Whether it is as good as new: nothing is lost by forgetting it."""
+        """Whether it is as good as new: nothing is lost by evicting it."""
         self._fill(now)
         return self._tokens >= self.burst
 

@@ -1,7 +1,7 @@
 """The partitions of this broker: made, found again at a start, changed and deleted.
 
 It keeps metadata and logs in step. The order of the steps decides what a crash between them
-leaves: a topic's logs are made before its metadata says so, and its metadata forgets it before
+leaves: a topic's logs are made before its metadata says so, and it leaves the metadata before
 its logs go. So at a start a log that no topic knows was never acknowledged (removed when empty,
 set aside when not) or belongs to a topic that was being deleted (removed); and a topic whose log
 is missing has lost it, which the recovery report says.
@@ -129,7 +129,7 @@ class ReplicaManager:
         for key in gone:
             del found[key]
         if deleting:
-            self._metadata.forget_deleted(deleting)
+            self._metadata.remove_deleted(deleting)
 
     def _clear_strays(self, strays: Mapping[TopicPartition, uuid.UUID | None]) -> None:
         for (name, index), topic_id in strays.items():
@@ -299,7 +299,7 @@ class ReplicaManager:
             topic = yield from self._metadata.deleting_topic(name)
         except OSError as error:
             raise _storage_error(f"cannot delete topic {name}", error) from error
-        self.logs.metrics.forget_topic(name)
+        self.logs.metrics.remove_topic(name)
         keys = [(name, part.index) for part in topic.partitions]
         for key in keys:
             self._offline.pop(key, None)
@@ -314,7 +314,7 @@ class ReplicaManager:
                 if at + DELETED_AT_ONCE < len(keys):
                     yield None
             yield Commit(self.logs.sync_names)
-            self._metadata.forget_deleted([topic.topic_id])
+            self._metadata.remove_deleted([topic.topic_id])
         except OSError as error:
             # The metadata remembers; the next start removes what is left.
             _log.error("logs of the deleted topic %s remain: %s", name, error)
@@ -348,9 +348,9 @@ class ReplicaManager:
         self._creating.add(name)
         logs: dict[int, Log] = {}
         try:
-            forget = self.logs.forgetting_offsets([(name, index) for index in indexes])
-            if forget is not None:
-                yield forget
+            removal = self.logs.removal_of_offsets([(name, index) for index in indexes])
+            if removal is not None:
+                yield removal
             for index in indexes:
                 logs[index] = self.logs.create(name, index, topic_id, config)
                 self._created += 1

@@ -112,7 +112,7 @@ class Authentication:
         return answer
 
     def close(self) -> None:
-        """The connection has ended: let go of it."""
+        """The connection has ended: drop the reference to it."""
         self._door = _ClosedDoor()
 
     def refuse(self, detail: str, respond: Callable[[], None] | None = None) -> None:

@@ -284,16 +284,16 @@ class Broker:
 
     def _failed(self, topic: str, partition: int) -> None:
         """A log has gone offline: those who wait hear of it, and metadata name no leader."""
-        self.metadata_cache.forget(topic)
+        self.metadata_cache.invalidate(topic)
         self.purgatory.wake_soon((topic, partition))
 
     def _configs_changed(self, config: BrokerConfig) -> None:
         self.config = self.services.config = config
 
     def _topic_deleted(self, name: str) -> None:
-        self.metadata_cache.forget(name)
+        self.metadata_cache.invalidate(name)
         try:
-            self.groups.offsets.forget_topic(name)
+            self.groups.offsets.remove_topic(name)
         except KafkaError as error:
             _logger.warning("offsets of the deleted topic %s remain: %s", name, error)
 

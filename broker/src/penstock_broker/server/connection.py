@@ -77,7 +77,7 @@ class Host(Protocol):
         """Count a new connection; a reason if there is no room for it."""
         ...
 
-    def forget(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         """The connection has ended."""
         ...
 
@@ -171,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort(f"cannot serve it: {error}")
 
     def become(self, principal: str) -> None:
-        """The client has proven to be ``principal``: forget what was decided about it before."""
+        """The client has proven to be ``principal``: discard what was decided about it before."""
         self.session.principal = principal
         self.user = principal.partition(":")[2]
         self.quota_generation = -1
@@ -254,11 +254,11 @@ class Connection(asyncio.BufferedProtocol):
         self._maybe_resume()
 
     def hold(self) -> None:
-        """Do not read, nor look at what has been read, until :meth:`let_go`."""
+        """Do not read, nor look at what has been read, until :meth:`unhold`."""
         self._is_held = True
         self._pause()
 
-    def let_go(self) -> None:
+    def unhold(self) -> None:
         """Go on reading."""
         self._is_held = False
         self._maybe_resume()
@@ -446,7 +446,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fetch(self, piece: FileSlice, size: int) -> None:
         """Have a thread bring the next bytes into memory. They count as read then, whatever the
-        page cache says: it may forget them as fast."""
+        page cache says: it may evict them as fast."""
         self._note(Event.READ_BEGAN)
         work = self._loop.run_in_executor(
             self._host.readers, piece.file.prefetch, piece.position, size
@@ -517,7 +517,7 @@ class Connection(asyncio.BufferedProtocol):
             self.is_closed = True
             if self.when_closed is not None:
                 self.when_closed()
-            self._host.forget(self)
+            self._host.remove(self)
             if self._reserved or self._is_waiting:
                 self._host.release(self)
         if self._muted is not None:

@@ -6,7 +6,7 @@ wait for clients that do not read, and how long a peer may take over what it has
 
 A connection that comes faster than ``max.connection.creation.rate`` is accepted and left unread
 until it is its turn; one that comes faster than its address may is held so long and then closed,
-as Kafka does it, so that whoever hammers pays with time.
+as Kafka does it, so that a client that hammers pays with time.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ConnectionLimits:
             connection.mute(min(wait, HOLD_SECONDS_MAX))
         return None
 
-    def forget(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         """The connection has ended."""
         if connection not in self._connections:
             return

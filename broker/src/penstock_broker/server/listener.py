@@ -132,10 +132,10 @@ class Listener:
                 self._gate.begin(connection)
         return refusal
 
-    def forget(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         """The connection has ended."""
         self._connections -= 1
-        self._limits.forget(connection)
+        self._limits.remove(connection)
 
     def tls_context(self) -> ssl.SSLContext:
         """The context for a new connection."""

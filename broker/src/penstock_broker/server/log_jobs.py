@@ -168,7 +168,7 @@ class LogJobs:
 
 
 def _prefetch(cold: ColdReadError) -> None:
-    with suppress(OSError):  # whoever reads it in the event loop says what is wrong
+    with suppress(OSError):  # the read in the event loop reports what is wrong
         cold.prefetch()
 
 

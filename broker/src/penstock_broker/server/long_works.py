@@ -104,7 +104,7 @@ class LongWorks:
                 self._handle(exchange, request, steps)
                 self._commit()
             if len(self) == before:
-                exchange.connection.let_go()
+                exchange.connection.unhold()
             if not self._elsewhere and self._idle is not None:
                 self._idle.set()
 
@@ -128,7 +128,7 @@ class LongWorks:
         self._handle(exchange, request, steps)
         self._commit()
         if len(self) == unfinished:
-            connection.let_go()
+            connection.unhold()
         if waiting:
             connection.soon(self._turn)
 

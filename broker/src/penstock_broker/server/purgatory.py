@@ -120,7 +120,7 @@ class DelayedOperations:
         self._ready.append(parked)
 
     def cancel(self, operation: Delayed) -> None:
-        """Forget an operation whose client is gone."""
+        """Remove an operation whose client is gone."""
         parked = self._parked.get(id(operation))
         if parked is not None:
             self._remove(parked)

@@ -77,7 +77,7 @@ class _Passage:
         connection.dispatch = self.dispatch
         seconds = settings.authentication_timeout_ms / 1000.0
         self._timer = gate.loop.call_later(seconds, self._too_late)
-        connection.when_closed = self._forget
+        connection.when_closed = self._release
 
     def dispatch(self, frame: memoryview, connection: Connection) -> None:
         """A frame of a client that is not known, or no longer. DecodeError."""
@@ -150,8 +150,8 @@ class _Passage:
         self._gate.count("none", "timeout")
         self._connection.abort("not authenticated in time")
 
-    def _forget(self) -> None:
-        """The connection is closed: let go of it, and it of us."""
+    def _release(self) -> None:
+        """The connection is closed: drop the references in both directions."""
         self._timer.cancel()
         self._authentication.close()
         self._connection.session.authentication = None

@@ -1,7 +1,7 @@
 """What the sending side of a connection waits for: one state, and a table of what follows.
 
 Two things may be waited for at a time, the peer and the disk, so they are not flags that each
-code path sets back as it likes: whoever is done with one of them says so, and the table knows
+code path resets as it likes: code that is done with one of them notes so, and the table knows
 whether the other is still to come. The table is total: an event that means nothing in a state, as
 a turn that comes round after its connection has begun to wait for its peer, leaves it as it is.
 """
@@ -17,13 +17,13 @@ class Sending(Enum):
     READY = auto()
     """Nothing is waited for."""
     FULL = auto()
-    """The peer (its socket, its transport) takes no more for now."""
+    """The peer's socket or transport buffer is full: wait until it takes more."""
     READING = auto()
     """A thread reads records that are not in the page cache."""
     READING_FULL = auto()
     """Both."""
     TURN = auto()
-    """It has sent enough for now: it is other connections' turn."""
+    """It has used up its turn: other connections send before it goes on."""
 
 
 class Event(Enum):

@@ -71,7 +71,7 @@ def gauge(name: str, text: str, value: float) -> Block:
 
 
 def gauges(name: str, labels: tuple[str, ...], text: str, rows: Labelled) -> Block:
-    """Numbers told apart by labels."""
+    """Gauges of one name, distinguished by labels."""
     named = [("", tuple(zip(labels, values, strict=True)), value) for values, value in rows]
     return Block(name, "gauge", text, named, labels)
 

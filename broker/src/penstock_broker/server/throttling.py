@@ -132,7 +132,7 @@ class Toll:
 
 def _take_time(bucket: TokenBucket, seconds: float, now: float) -> float:
     """Charge work; the wait, at most ``REQUEST_WAIT_SECONDS_MAX``. What is above is forgiven, as
-    Kafka's windows forget it: a heavy request must not shut a client out for minutes."""
+    it leaves Kafka's windows: a heavy request must not shut a client out for minutes."""
     wait = bucket.take(seconds, now)
     if wait > REQUEST_WAIT_SECONDS_MAX:
         bucket.give_back((wait - REQUEST_WAIT_SECONDS_MAX) * bucket.rate)

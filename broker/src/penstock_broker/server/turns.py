@@ -28,7 +28,7 @@ class TurnWatch:
         """When the turn at hand began, by its clock; 0 while the loop waits."""
 
     def begin_anew(self) -> None:
-        """Forget what was measured."""
+        """Discard what was measured."""
         self.longest_seconds, self.slow = 0.0, 0
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,7 +1,7 @@
 """``python -m penstock_broker.testing.controlled``: a broker that takes orders on standard input.
 
 What ``BrokerProcess`` starts. One JSON object a line, as ``faults.Faults`` sends them, and one
-line in answer; when standard input ends, whoever started it is gone, and it stops in order.
+line in answer; when standard input ends, its parent is gone, and it stops in order.
 """
 
 from __future__ import annotations

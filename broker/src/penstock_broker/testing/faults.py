@@ -9,7 +9,7 @@
 An API is named as Kafka names it (``Produce``, ``ListOffsets``; ``*`` is any). Faults of one API
 happen in the order in which they were ordered, each as often as it was told to (``times=None``:
 until :meth:`Faults.clear`). ``client_id`` bounds a fault to one client: clients under test are
-told apart by it. :meth:`Faults.seen` counts the requests that came, faulty or not.
+distinguished by it. :meth:`Faults.seen` counts the requests that came, faulty or not.
 
 An error is the API's own answer with that code in every place where it belongs, so that clients
 take it for the broker's. A delay holds back what follows on the same connection, as a slow broker
@@ -64,7 +64,7 @@ class FaultRules:
         self._seen: Counter[str] = Counter()
         self._names = api_names
         self.release: Callable[[], None] = lambda: None
-        """Lets go of what is held; the dispatcher's, called in the broker's thread."""
+        """Releases what is held; the dispatcher's, called in the broker's thread."""
 
     @property
     def is_active(self) -> bool:
@@ -82,7 +82,7 @@ class FaultRules:
             self._faults.append(fault)
 
     def clear(self) -> None:
-        """Forget all orders."""
+        """Remove all orders."""
         with self._lock:
             self._faults.clear()
 
@@ -159,7 +159,7 @@ class Faults:
         self._send({"do": "release"})
 
     def clear(self) -> None:
-        """Forget all orders, and carry out what is held."""
+        """Remove all orders, and carry out what is held."""
         self._send({"do": "clear"})
 
     def seen(self, api: str = ANY) -> int:
@@ -269,7 +269,7 @@ class FaultyDispatcher(Dispatcher):
     def _carry_on(self, frame: bytes, connection: Connection) -> None:
         if connection.is_closed:
             return
-        connection.let_go()
+        connection.unhold()
         super().dispatch(memoryview(bytearray(frame)), connection)
         self.rest()
         connection.flush()

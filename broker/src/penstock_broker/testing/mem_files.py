@@ -11,7 +11,7 @@ power cut keeps a first part, in order.
     files = files.power_cut(Random(7))   # what a restarted machine finds
     files = files.kill()                 # what a restarted process finds: everything
 
-A kill or power cut ends the old object: whoever still uses it gets OSError.
+A kill or power cut ends the old object: each further use of it is an OSError.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class MemFiles:
         self._faults += [_Fault(operation, path_part, error, partial_bytes)] * times
 
     def heal(self) -> None:
-        """Forget failures that have not happened yet."""
+        """Remove failures that have not happened yet."""
         self._faults.clear()
 
     def put(self, path: Path, data: bytes) -> None:

@@ -288,7 +288,7 @@ class TransactionCoordinator:
                 _logger.warning("it is not aborted yet: %s", error)
 
     def expire_ids(self) -> None:
-        """Forget ids that have not been used for ``transactional.id.expiration.ms``."""
+        """Remove ids that have not been used for ``transactional.id.expiration.ms``."""
         oldest_ms = self._clock.now_ms() - self._limits.id_expiration_ms
         for transactional_id, transaction in list(self._transactions.items()):
             if not transaction.state.may_expire or transaction.updated_ms > oldest_ms:

@@ -31,7 +31,7 @@ class TransactionState(IntEnum):
 
     @property
     def may_expire(self) -> bool:
-        """Whether an id in this state is forgotten when it has not been used for long."""
+        """Whether an id in this state expires when it has not been used for long."""
         return self in IDLE
 
 

@@ -29,7 +29,7 @@ from penstock_broker.wire.records import Record
 
 
 class Stored(NamedTuple):
-    """A record of the topic: what an id is from then on; None: it is forgotten."""
+    """A record of the topic: what an id is from then on; None: it is deleted."""
 
     transactional_id: str
     transaction: Transaction | None

@@ -5,7 +5,7 @@ frame is a writable view of that same memory, so a record batch goes from the so
 without a copy.
 
 A frame stays untouched until the next call of `next_frame()` or `release()`, even when more bytes
-arrive meanwhile. After that its memory is used again; whoever needs it longer copies it.
+arrive meanwhile. After that its memory is used again; code that needs it longer copies it.
 """
 
 from __future__ import annotations

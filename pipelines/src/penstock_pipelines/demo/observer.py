@@ -68,11 +68,11 @@ class Observer:
         """Those of every topic; none before ``begin``."""
         return [seen for topic in self._first for seen in self.windows(topic)]
 
-    def forget(self, window: Window) -> None:
+    def invalidate(self, window: Window) -> None:
         """Look at this window afresh: something is being done to it."""
         self._settled.pop((window.topic, window.sequence), None)
 
-    def forget_all(self) -> None:
+    def invalidate_all(self) -> None:
         """Look at every window afresh: a decided one may have been swept since."""
         self._settled.clear()
 

@@ -103,7 +103,7 @@ class Stage:
         self._kill_one()
 
     def act_two(self) -> None:
-        """Rows vanish behind the platform's back; it finds them, says so, and is mended."""
+        """Rows vanish behind the platform's back; it finds that, says so, and is repaired."""
         self._title("Act two: a landed table is damaged behind the platform's back")
         sabotages = [
             self._sabotage("flights", remove=37, duplicate=0),
@@ -113,14 +113,14 @@ class Stage:
         self.crew.stop()
         self._say(f"the producers end: {self.crew.sent():,} records sent by those that end now")
         for sabotage in sabotages:
-            self._mend(sabotage, alerts[sabotage.topic])
+            self._repair(sabotage, alerts[sabotage.topic])
 
     def finale(self) -> list[Seen]:
         """Every window that holds a record of this performance, once all are decided."""
         self._title("Finale: the books")
         closing = self.clock.now()
         self._wait("the last window to close and balance", lambda: self._settled(closing))
-        self.observer.forget_all()
+        self.observer.invalidate_all()
         seen = [s for s in self.observer.all_windows() if s.window.record_count]
         for window in seen:
             self._judge(window)
@@ -213,7 +213,7 @@ class Stage:
         self._say("it names exactly the offsets that the saboteur noted")
         return alert
 
-    def _mend(self, sabotage: Sabotage, alert: dict[str, Any]) -> None:
+    def _repair(self, sabotage: Sabotage, alert: dict[str, Any]) -> None:
         command = alert["payload"]["custom_details"].get("rerun")
         if command is None:
             raise DemoError(
@@ -221,7 +221,7 @@ class Stage:
                 f"the table has these records: {alert['payload']['summary']}"
             )
         self._say(f"the alert's own command: [bold]{command}[/]")
-        self.observer.forget(sabotage.window)
+        self.observer.invalidate(sabotage.window)
         if code := run_command(self.settings, shlex.split(command)[1:]):
             self._say(f"it ended with {code}; the books of the window say what became of it")
         self._wait(
@@ -260,7 +260,7 @@ class Stage:
             return seen.decided
         if self.observer.incarnations_unaudited(seen.window) == {self.killed_incarnation}:
             return True
-        self.observer.forget(seen.window)
+        self.observer.invalidate(seen.window)
         return False
 
     def _judge(self, seen: Seen) -> None:
@@ -277,7 +277,7 @@ class Stage:
 
     def _seen(self, window: Window) -> Seen:
         found = self.observer.windows(window.topic)
-        self.observer.forget(window)
+        self.observer.invalidate(window)
         return next(s for s in found if s.window.sequence == window.sequence)
 
     def _require(self, seen: Seen, state: WindowState) -> None:

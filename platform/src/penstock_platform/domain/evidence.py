@@ -19,7 +19,7 @@ stored, not claimed           pending: PENDING until the grace is over, then
 stored without audit header   unstamped: UNAUDITED
 event number left out, and    lost_event: PENDING, then UNAUDITED
 sequences with it
-given up by its client        client_failure: the client's loss, told apart
+given up by its client        client_failure: the client's loss, reported as such
 claimed, not in the lake      unlanded: UNPROVEN (equation 1 names the damage)
 digest that cannot be judged  unjudged: PENDING until the grace is over (longer where records
                               before the window are not landed), then undigested: UNAUDITED

@@ -194,7 +194,7 @@ def ends_in_log(windows: Sequence[Window], later_starts: Mapping[int, int]) -> l
 
 
 def unproven_reason(standing: WindowStanding, accept_unaudited: bool) -> str | None:
-    """Why the window may not be forgotten, or None when it may."""
+    """Why the window may not be deleted, or None when it may."""
     landed, book = standing.reproved, standing.book
     if landed is None:
         return "stored = landed was not proved in this run"

@@ -228,7 +228,7 @@ class KafkaCluster:
         return self.describe(topic).configs.get("message.timestamp.type") == "LogAppendTime"
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
-        """Forget everything before these offsets; returns the log starts the broker then has."""
+        """Delete everything before these offsets; returns the log starts the broker then has."""
         wanted = [TopicPartition(topic, p, offset) for p, offset in sorted(before.items())]
         if not wanted:
             return {}

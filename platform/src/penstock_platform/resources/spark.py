@@ -4,7 +4,7 @@ What has to be known of Connect:
 
 - The end of a client does not end its operation: a killed landing goes on in the server and may
   still commit. So the work on the lake runs in *named* sessions whose id is the same in every
-  process, and its operations carry a tag; whoever runs the same work again interrupts that tag
+  process, and its operations carry a tag; a second run of the same work interrupts that tag
   first. (An operation can only be interrupted from within its own session.)
 - A session that has ended, by a time-out or by being closed, cannot be used again under its id
   while the server remembers that (ours does not). A named session then goes on as its next
@@ -103,7 +103,7 @@ class SparkConnect:
             session.removeTag(spark_tag(tag))
 
     def interrupt(self, tag: str, scope: str = LAKE_SCOPE) -> list[str]:
-        """Interrupt what runs under ``tag``, whoever started it; returns the operations' ids."""
+        """Interrupt what runs under ``tag``, in any process; returns the operations' ids."""
         return list(self.session(scope).interruptTag(spark_tag(tag)))
 
     def close(self) -> None:

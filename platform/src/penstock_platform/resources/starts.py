@@ -2,11 +2,11 @@
 
 The start is never the time of loading. It is the archive's object where there is one
 (``starts/<cluster>/<topic>.json``, create-only, settled by ``WindowStore.partition_start`` before
-the topic's first window is frozen). Until then it is the birth of this home, written once by
-whoever asks first: a home is older than the first window it freezes, and a definition of a year of
-minutes would cost Dagster 15 seconds to enumerate. What was read from the archive is kept beside
-Dagster's own state, for it cannot change, and a run process should not have to ask S3 before it can
-load its definitions.
+the topic's first window is frozen). Until then it is the time at which this home was created,
+written once by the first process that asks: a home is older than the first window it freezes, and a
+definition of a year of minutes would cost Dagster 15 seconds to enumerate. What was read from the
+archive is kept beside Dagster's own state, for it cannot change, and a run process should not have
+to ask S3 before it can load its definitions.
 
 Invariant: no window is frozen before the start, so every window's key is a partition key.
 """

@@ -15,7 +15,7 @@ from penstock_platform.resources.kafka import KafkaCluster, TopicDescription, Un
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One thing in which the cluster differs. ``remedy`` says what would mend it."""
+    """One thing in which the cluster differs. ``remedy`` says how to fix it."""
 
     name: str
     declared: str

@@ -1,4 +1,4 @@
-"""What must be true of a machine before services start; each failure is a sentence that mends."""
+"""What must be true of a machine before services start; each failure says how to fix it."""
 
 from __future__ import annotations
 

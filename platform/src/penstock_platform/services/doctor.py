@@ -33,7 +33,7 @@ OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor: what was looked at, how it stands, and how to mend it."""
+    """One line of the doctor: what was checked, the result, and how to fix it."""
 
     subject: str
     verdict: str

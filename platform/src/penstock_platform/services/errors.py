@@ -1,4 +1,4 @@
-"""One exception for everything a person can mend: what, where, how."""
+"""One exception for everything a user can fix: what, where, how."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class NotReady(Exception):  # noqa: N818 - not an error: the service is not ther
 
 
 class Broken(NotReady):
-    """It will not become ready by waiting: the text says what to mend."""
+    """It will not become ready by waiting: the text says what to fix."""
 
 
 Probe = Callable[[Settings], str]
@@ -183,7 +183,7 @@ def probe_webserver(settings: Settings) -> str:
     if loaded["__typename"] != "RepositoryLocation":
         raise Broken(
             f"The definitions in {settings.dagster.module} do not load: {first_cause(loaded)}; "
-            "mend them and run: penstock up"
+            "fix them and run: penstock up"
         )
     return f"Dagster {answer['version']}"
 

@@ -174,7 +174,7 @@ def _reload_definitions(settings: Settings, supervisor: Supervisor, listener: Li
 
 
 def down(settings: Settings, listener: Listener) -> None:
-    """Stop everything of this home, whoever still runs it."""
+    """Stop everything of this home, also what another process started."""
     supervisor = Supervisor(settings)
     if supervisor.pid() is not None:
         listener(Progress("supervisord", "working", "stopping services"))

@@ -108,7 +108,7 @@ class Limited(Generic[T]):
     def _run(self, call: Callable[[], T]) -> None:
         try:
             self._results.append(call())
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             self._error = error
 
     def result(self, deadline: float) -> T | None:

@@ -1,4 +1,4 @@
-"""OffsetDelete: forget a group's offsets of partitions."""
+"""OffsetDelete: delete a group's offsets of partitions."""
 
 from penstock_broker.wire.schema import INT16, INT32, STRING, Struct, array, field
 
