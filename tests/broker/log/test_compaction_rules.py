@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from penstock_broker.log.compaction import (
@@ -12,7 +10,6 @@ from penstock_broker.log.compaction import (
     TransactionTracker,
     cleanable_end,
     group_segments,
-    parse_records,
 )
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.records import RecordBatch
@@ -65,27 +62,3 @@ def _marker(offset: int, producer_id: int, kind: int) -> bytearray:
         transactional=True,
         control=True,
     )
-
-
-async def test_parsing_agrees_with_the_codec(seed: int) -> None:
-    random = Random(seed)
-    for _ in range(200):
-        records = [
-            NewRecord(
-                random.choice([None, b"", random.randbytes(random.randrange(200))]),
-                random.choice([None, b"", random.randbytes(random.randrange(200))]),
-                random.randrange(-(10**12), 10**12),
-                [("h", None), ("ü", b"x")][: random.randrange(3)],
-            )
-            for _ in range(random.randint(1, 200))
-        ]
-        batch = RecordBatch(memoryview(build_batch(records)))
-        parsed = parse_records(bytes(batch.view[61:]), batch.records_count)
-        read = list(batch.records())
-        assert [(p.key, p.has_value) for p in parsed] == [
-            (r.key, r.value is not None) for r in read
-        ]
-        assert [p.offset_delta for p in parsed] == [r.offset for r in read]
-        assert [p.timestamp_delta + batch.base_timestamp for p in parsed] == [
-            r.timestamp for r in read
-        ]

@@ -21,6 +21,12 @@ from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.batch_builder import NewRecord, build_batch, write_varint
 from penstock_broker.wire.compression import Codec, compress, decompress
 from penstock_broker.wire.errors import DecodeError
+from penstock_broker.wire.record_parsing import (
+    has_value,
+    key_of,
+    parse_records,
+    value_and_headers,
+)
 from penstock_broker.wire.records import (
     HEADER_BYTES,
     BatchHeader,
@@ -101,6 +107,29 @@ def test_ours_read_by_kafka_python_and_the_reverse(codec: Codec) -> None:
     assert [(r.key, r.value, r.headers) for r in batch.records()] == [
         (r.key, r.value, [("h", b"1")]) for r in records
     ]
+
+
+@QUICK
+@given(RECORDS, st.sampled_from([Codec.NONE, Codec.GZIP]))
+def test_records_are_parsed_as_kafka_python_parses_them(
+    records: list[NewRecord], codec: Codec
+) -> None:
+    raw = build_batch(records, codec=codec)
+    batch = batch_of(raw)
+    theirs = list(MemoryRecords(bytes(raw)).next_batch())
+    assert plain(batch.records()) == plain(theirs) == plain(records)
+    assert [time for _, time in batch.timestamps()] == [r.timestamp for r in theirs]
+    payload = decompress(codec, batch.view[HEADER_BYTES:])
+    parsed = list(parse_records(payload, batch.records_count))
+    assert [key_of(payload, each) for each in parsed] == [r.key for r in theirs]
+    assert [value_and_headers(payload, each) for each in parsed] == [
+        (r.value, list(r.headers)) for r in theirs
+    ]
+    assert [has_value(payload, each) for each in parsed] == [r.value is not None for r in theirs]
+    assert [each.offset_delta for each in parsed] == [r.offset for r in theirs]
+    assert payload == b"".join(payload[each.start : each.end] for each in parsed)
+    shifted = list(parse_records(b"??" + payload + b"?", len(parsed), 2, 2 + len(payload)))
+    assert [each.start - 2 for each in shifted] == [each.start for each in parsed]
 
 
 @pytest.mark.parametrize("codec", list(Codec))

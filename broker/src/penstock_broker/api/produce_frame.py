@@ -84,7 +84,7 @@ def _read_flexible(frame: memoryview, position: int) -> OneBatch | None:
     partitions, index = _MIDDLE_FLEXIBLE.unpack_from(frame, end)
     records = end + 5
     size = shift = 0
-    while True:
+    while True:  # wire.primitives.read_uvarint, written out: a call costs as much
         byte = frame[records]
         records += 1
         size |= (byte & 0x7F) << shift

@@ -34,6 +34,7 @@ from penstock_broker.log.scan import BadBatchError
 from penstock_broker.wire.batch_builder import write_varint
 from penstock_broker.wire.compression import Codec, compress, decompress
 from penstock_broker.wire.errors import DecodeError
+from penstock_broker.wire.record_parsing import ParsedRecord, key_of, parse_records
 from penstock_broker.wire.records import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -57,78 +58,6 @@ _ENTRY_BYTES = 150
 
 
 # -- records -------------------------------------------------------------------------------------
-
-
-class ParsedRecord(NamedTuple):
-    """Where a record lies in its batch's payload, and what compaction asks of it."""
-
-    start: int
-    end: int
-    timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    has_value: bool
-
-
-def parse_records(  # noqa: PLR0912 (one loop, made for speed)
-    payload: bytes, count: int
-) -> list[ParsedRecord]:
-    """All records of a decompressed batch. DecodeError when they do not add up."""
-    records = []
-    position = 0
-    try:
-        for _ in range(count):
-            start = position
-            byte = payload[position]
-            if byte < 0x80:
-                length, position = (byte >> 1) ^ -(byte & 1), position + 1
-            else:
-                length, position = _varint(payload, position)
-            end = position + length
-            position += 1  # attributes, unused
-            byte = payload[position]
-            if byte < 0x80:
-                timestamp_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
-            else:
-                timestamp_delta, position = _varint(payload, position)
-            byte = payload[position]
-            if byte < 0x80:
-                offset_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
-            else:
-                offset_delta, position = _varint(payload, position)
-            byte = payload[position]
-            if byte < 0x80:
-                size, position = (byte >> 1) ^ -(byte & 1), position + 1
-            else:
-                size, position = _varint(payload, position)
-            key = None
-            if size >= 0:
-                key = payload[position : position + size]
-                position += size
-            # The sign of a zigzag varint is the lowest bit of its first byte.
-            has_value = not payload[position] & 1
-            if length < 1 or position >= end or end > len(payload):
-                raise DecodeError("a record does not fit")
-            records.append(ParsedRecord(start, end, timestamp_delta, offset_delta, key, has_value))
-            position = end
-    except IndexError as cause:
-        raise DecodeError("a record is truncated") from cause
-    if position != len(payload):
-        raise DecodeError("bytes after the last record")
-    return records
-
-
-def _varint(payload: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = payload[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-        if shift > 63:
-            raise DecodeError("varint too long")
 
 
 def read_batches(file: File, size: int) -> Iterator[tuple[int, RecordBatch]]:
@@ -161,7 +90,7 @@ def read_batches(file: File, size: int) -> Iterator[tuple[int, RecordBatch]]:
 
 def _records_of(batch: RecordBatch) -> tuple[bytes, list[ParsedRecord]]:
     payload = decompress(batch.codec, batch.view[HEADER_BYTES:])
-    return bytes(payload), parse_records(bytes(payload), batch.records_count)
+    return payload, list(parse_records(payload, batch.records_count))
 
 
 # -- pass 1 --------------------------------------------------------------------------------------
@@ -189,15 +118,15 @@ class OffsetMap:
 
         The first batch is taken in whatever its size, or nothing could ever be compacted.
         """
-        _, records = _records_of(batch)
+        payload, records = _records_of(batch)
         if self._bytes and self._bytes + len(records) * _ENTRY_BYTES > self._bytes_max:
             return False
         base, offsets = batch.base_offset, self._offsets
         before = len(offsets)
         key_bytes = 0
         for record in records:
-            key = record.key
-            if key is not None:
+            if record.key_at >= 0:
+                key = payload[record.key_at : record.value_at]
                 if len(key) > _KEY_BYTES_MAX:
                     key = _digest(key)
                 key_bytes += len(key)
@@ -266,8 +195,8 @@ class TransactionTracker:
 
 def marker_type(batch: RecordBatch) -> int:
     """0 for an abort, 1 for a commit; -1 for a control batch of another kind."""
-    _, records = _records_of(batch)
-    key = records[0].key if records else None
+    payload, records = _records_of(batch)
+    key = key_of(payload, records[0]) if records else None
     return int.from_bytes(key[2:4], "big") if key is not None and len(key) >= 4 else -1
 
 
@@ -313,7 +242,7 @@ class BatchFilter:
         if not batch.records_count:
             return batch.view if self._is_last_of_producer(batch) else None
         payload, records = _records_of(batch)
-        kept, has_tombstones = self._keep(batch, records, horizon)
+        kept, has_tombstones = self._keep(batch, payload, records, horizon)
         if not kept:
             return self._emptied(batch)
         if has_tombstones and horizon is None:
@@ -323,7 +252,11 @@ class BatchFilter:
         return rebuild(batch, payload, kept, horizon)
 
     def _keep(
-        self, batch: RecordBatch, records: list[ParsedRecord], horizon: int | None
+        self,
+        batch: RecordBatch,
+        payload: bytes,
+        records: list[ParsedRecord],
+        horizon: int | None,
     ) -> tuple[list[ParsedRecord], bool]:
         base, offsets = batch.base_offset, self._offsets
         known_to = offsets.end_offset
@@ -332,13 +265,14 @@ class BatchFilter:
         has_tombstones = False
         for record in records:
             offset = base + record.offset_delta
+            has_value = not payload[record.value_at] & 1
             if offset < known_to:
-                key = record.key
+                key = key_of(payload, record)
                 if key is None or offsets.is_replaced(key, offset):
                     continue
-                if not record.has_value and drops_markers:
+                if not has_value and drops_markers:
                     continue
-            has_tombstones |= not record.has_value
+            has_tombstones |= not has_value
             kept.append(record)
         return kept, has_tombstones
 

@@ -100,7 +100,7 @@ def look_inside(
         batch.max_timestamp > now_ms + config.message_timestamp_after_max_ms
         or config.message_timestamp_before_max_ms != INT64_MAX
     ):
-        _check_timestamps(batch, config, now_ms, payload, begin)
+        _check_timestamps(batch, config, now_ms, batch.timestamps_in(payload, begin, end))
     if target is None or target == codec:
         return batch
     return _compressed_anew(batch, bytes(payload[begin:end]), target, config)
@@ -139,16 +139,12 @@ def _open(batch: RecordBatch, bytes_max: int) -> bytes:
 
 
 def _check_timestamps(
-    batch: RecordBatch, config: LogConfig, now_ms: int, payload: bytes | bytearray, begin: int
+    batch: RecordBatch, config: LogConfig, now_ms: int, timestamps: Iterator[tuple[int, int]]
 ) -> None:
     """Name the records that are too early or too late."""
     latest_ms = now_ms + config.message_timestamp_after_max_ms
     earliest_ms = now_ms - config.message_timestamp_before_max_ms
-    refused = list(
-        _out_of_range(
-            batch.timestamps_in(payload, begin), batch.base_offset, earliest_ms, latest_ms
-        )
-    )
+    refused = list(_out_of_range(timestamps, batch.base_offset, earliest_ms, latest_ms))
     if not refused and batch.max_timestamp > latest_ms:
         refused = [(0, f"The batch's largest timestamp is {batch.max_timestamp}.")]
     if refused:

@@ -12,9 +12,6 @@ from penstock_broker.wire.errors import DecodeError
 
 Buffer = bytes | bytearray | memoryview
 
-UVARINT_BYTES_MAX: Final = 5
-"""The protocol's unsigned varints hold 32 bits."""
-
 ELEMENTS_MAX: Final = 1 << 16
 """Array elements and tagged fields that one message may hold.
 
@@ -35,8 +32,11 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     return read_uvarint_rest(buffer, position + 1, byte)
 
 
-def read_uvarint_rest(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Read on after a first byte with the continuation bit."""
+def read_uvarint_rest(
+    buffer: Buffer, position: int, first: int, bits_max: int = 32
+) -> tuple[int, int]:
+    """Read on after a first byte with the continuation bit. The protocol's hold 32 bits, records'
+    up to 64."""
     value = first & 0x7F
     shift = 7
     while True:
@@ -46,10 +46,10 @@ def read_uvarint_rest(buffer: Buffer, position: int, first: int) -> tuple[int, i
         if byte < 0x80:
             break
         shift += 7
-        if shift >= 7 * UVARINT_BYTES_MAX:
-            raise DecodeError("varint longer than 5 bytes")
-    if value > 0xFFFFFFFF:
-        raise DecodeError("varint beyond 32 bits")
+        if shift >= bits_max:
+            raise DecodeError(f"varint longer than {bits_max} bits")
+    if value >> bits_max:
+        raise DecodeError(f"varint beyond {bits_max} bits")
     return value, position
 
 

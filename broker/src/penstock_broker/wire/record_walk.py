@@ -7,6 +7,10 @@ which in Python costs 0.5 µs a record. Producers of many records tend to send t
 *stretch* of records of one size, whose length fields are the same bytes, is compared with its
 first record by slices with a step, for a hundredth of that.
 
+This is another loop than ``record_parsing.py``, which reads what is stored: it takes nothing out of
+a record, is stricter (offsets follow, headers are whole), says which record is wrong, and stretches
+and shapes let it skip most of its work, which a parser cannot.
+
     record: length varint, attributes i8, timestamp delta varlong, offset delta varint,
             key length varint, key, value length varint, value, header count varint, headers
 

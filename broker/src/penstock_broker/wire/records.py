@@ -33,6 +33,7 @@ from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.wire.compression import DECOMPRESSED_BYTES_MAX, Codec, decompress
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.primitives import Buffer
+from penstock_broker.wire.record_parsing import key_of, parse_records, value_and_headers
 
 HEADER_BYTES: Final = 61
 LENGTH_END: Final = 12
@@ -186,7 +187,11 @@ class RecordBatch(BatchHeader):
     view: memoryview
 
     def __init__(self, buffer: memoryview, position: int = 0) -> None:
-        """Read the batch at `position`; DecodeError when it is not all there."""
+        """Read the batch at `position`; DecodeError when it is not all there.
+
+        The first part is :meth:`BatchHeader.__init__`, written out: this is on the way of every
+        record that is produced alone, where a call counts.
+        """
         try:
             (
                 self.base_offset,
@@ -253,37 +258,29 @@ class RecordBatch(BatchHeader):
         """Iterate over the records; DecodeError when content and header do not agree."""
         payload = self._payload(bytes_max)
         stamped = self.max_timestamp if self.is_log_append_time else None
-        position = 0
-        for _ in range(self.records_count):
-            delta, offset_delta, position, end = _record_start(payload, position)
-            key, position = _nullable_bytes(payload, position, end)
-            value, position = _nullable_bytes(payload, position, end)
-            headers = _headers(payload, position, end)
+        for record in parse_records(payload, self.records_count):
+            value, headers = value_and_headers(payload, record)
             yield Record(
-                self.base_offset + offset_delta,
-                self.base_timestamp + delta if stamped is None else stamped,
-                key,
+                self.base_offset + record.offset_delta,
+                self.base_timestamp + record.timestamp_delta if stamped is None else stamped,
+                key_of(payload, record),
                 value,
                 headers,
             )
-            position = end
-        if position != len(payload):
-            raise DecodeError("bytes after the last record")
 
     def timestamps(self, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[tuple[int, int]]:
         """Give (offset, timestamp) of each record, without looking at keys and values."""
         return self.timestamps_in(self._payload(bytes_max))
 
     def timestamps_in(
-        self, payload: bytes | bytearray, position: int = 0
+        self, payload: bytes | bytearray, position: int = 0, stop: int | None = None
     ) -> Iterator[tuple[int, int]]:
-        """The same of records that have been decompressed, and begin at `position`."""
+        """The same of records that have been decompressed, and lie between these positions."""
         stamped = self.max_timestamp if self.is_log_append_time else None
-        for _ in range(self.records_count):
-            delta, offset_delta, _, position = _record_start(payload, position)
+        for record in parse_records(payload, self.records_count, position, stop):
             yield (
-                self.base_offset + offset_delta,
-                self.base_timestamp + delta if stamped is None else stamped,
+                self.base_offset + record.offset_delta,
+                self.base_timestamp + record.timestamp_delta if stamped is None else stamped,
             )
 
     def first_at_or_after(self, timestamp_ms: int) -> tuple[int, int] | None:
@@ -300,70 +297,6 @@ class RecordBatch(BatchHeader):
     def _payload(self, bytes_max: int) -> bytes:
         payload = self.view[HEADER_BYTES:]
         return decompress(self.codec, payload, bytes_max)
-
-
-def _varint(payload: bytes | bytearray, position: int, bits_max: int) -> tuple[int, int]:
-    """A zigzag varint of at most `bits_max` bits."""
-    value = shift = 0
-    try:
-        byte = payload[position]
-        if byte < 0x80:
-            return (byte >> 1) ^ -(byte & 1), position + 1
-        while True:
-            byte = payload[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift >= bits_max:
-                raise DecodeError("varint too long")
-    except IndexError as cause:
-        raise DecodeError("record is truncated") from cause
-    if value >> bits_max:
-        raise DecodeError("varint too large")
-    return (value >> 1) ^ -(value & 1), position
-
-
-def _record_start(payload: bytes | bytearray, position: int) -> tuple[int, int, int, int]:
-    """Read length, attributes and deltas: (timestamp delta, offset delta, position, end)."""
-    length, position = _varint(payload, position, 32)
-    end = position + length
-    if length < 1 or end > len(payload):
-        raise DecodeError("record length does not fit")
-    delta, position = _varint(payload, position + 1, 64)
-    offset_delta, position = _varint(payload, position, 32)
-    if position > end:
-        raise DecodeError("record runs past its end")
-    return delta, offset_delta, position, end
-
-
-def _nullable_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    size, position = _varint(payload, position, 32)
-    if size < 0:
-        return None, position
-    if size > end - position:
-        raise DecodeError("record runs past its end")
-    return payload[position : position + size], position + size
-
-
-def _headers(payload: bytes, position: int, end: int) -> list[tuple[str, bytes | None]]:
-    count, position = _varint(payload, position, 32)
-    if not 0 <= count <= end - position:
-        raise DecodeError("more record headers than bytes")
-    headers = []
-    for _ in range(count):
-        key, position = _nullable_bytes(payload, position, end)
-        if key is None:
-            raise DecodeError("record header without a key")
-        value, position = _nullable_bytes(payload, position, end)
-        try:
-            headers.append((key.decode(), value))
-        except UnicodeDecodeError as cause:
-            raise DecodeError("record header key is not UTF-8") from cause
-    if position != end:
-        raise DecodeError("record of the wrong length")
-    return headers
 
 
 def iter_batches(buffer: memoryview) -> Iterator[RecordBatch]:
