@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 Made = TypeVar("Made")
 Work = Callable[[], object]
@@ -31,6 +31,13 @@ class Commit:
 
 Step = Work | Commit | None
 PAUSE_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class End(Generic[Made]):
+    """There are no more steps."""
+
+    made: Made
 
 
 class OneAtATime:
@@ -61,18 +68,27 @@ def resume(steps: Generator[Any, None, Made], error: BaseException | None) -> An
     return next(steps) if error is None else steps.throw(error)
 
 
+def step_or_end(steps: Generator[Any, None, Made], error: BaseException | None) -> Step | End[Made]:
+    """As :func:`resume`, and what the generator has made when it is at its end."""
+    try:
+        step: Step = resume(steps, error)
+    except StopIteration as end:
+        return End(end.value)
+    return step
+
+
+def attempt(step: Work | Commit) -> OSError | None:
+    """Do the work of a step, in any thread; what went wrong with it."""
+    try:
+        work_of(step)()
+    except OSError as error:
+        return error
+    return None
+
+
 def run(steps: Generator[Any, None, Made]) -> Made:
     """Do all steps at once; what they make."""
     error: OSError | None = None
-    while True:
-        try:
-            step: Step = resume(steps, error)
-        except StopIteration as end:
-            made: Made = end.value
-            return made
-        error = None
-        if step is not None:
-            try:
-                work_of(step)()
-            except OSError as problem:
-                error = problem
+    while not isinstance(step := step_or_end(steps, error), End):
+        error = None if step is None else attempt(step)
+    return step.made

@@ -13,28 +13,21 @@ from typing import Any
 
 from penstock_broker.clock import Clock, Timers
 from penstock_broker.errors import KafkaError
-from penstock_broker.steps import Made, Step, resume, work_of
+from penstock_broker.steps import End, Made, attempt, step_or_end
 
 _logger = logging.getLogger(__name__)
 
 
 async def drive(loop: asyncio.AbstractEventLoop, steps: Generator[Any, None, Made]) -> Made:
     """Do all steps (``penstock_broker/steps.py``), what takes long in the loop's threads."""
-    error: BaseException | None = None
-    while True:
-        try:
-            step: Step = resume(steps, error)
-        except StopIteration as end:
-            made: Made = end.value
-            return made
-        error = None
+    error: OSError | None = None
+    while not isinstance(step := step_or_end(steps, error), End):
         if step is None:
+            error = None
             await asyncio.sleep(0)
-            continue
-        try:
-            await loop.run_in_executor(None, work_of(step))
-        except OSError as problem:
-            error = problem
+        else:
+            error = await loop.run_in_executor(None, attempt, step)
+    return step.made
 
 
 class BackgroundJobs:
