@@ -55,7 +55,14 @@ SUBJECTS[f"{CLIENT}/ledger.py"] = ("tests/client/test_ledger.py",)
 SUBJECTS |= {
     f"broker/src/penstock_broker/{module}.py": tuple(f"tests/broker/{name}.py" for name in tests)
     for modules, tests in {
-        ("groups/group_state", "groups/roster", "groups/members", "groups/states"): (
+        (
+            "groups/group_state",
+            "groups/rebalance",
+            "groups/replies",
+            "groups/roster",
+            "groups/members",
+            "groups/states",
+        ): (
             "groups/test_group_joins",
             "groups/test_group_rebalances",
             "groups/test_group_syncs",

@@ -192,7 +192,7 @@ def test_an_id_that_was_handed_out_is_given_back_by_its_holder_alone() -> None:
 
 def test_who_waits_already_keeps_its_place_in_a_group_that_is_full() -> None:
     simulated, ids = stable_group("a", "b", "c")
-    simulated.group.limits = GroupLimits(0, 6_000, 1_800_000, 2)
+    simulated.group.rebalance.limits = GroupLimits(0, 6_000, 1_800_000, 2)
     for label, member_id in zip("ab", ids, strict=False):
         assert simulated.join(label, member_id, protocols=(("range", b"new"),)) is None
     again = simulated.join("b", ids[1], protocols=(("range", b"newer"),))

@@ -8,13 +8,11 @@ from collections.abc import Callable
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from simulated_group import SimulatedGroup
 
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.group_state import Group
 from penstock_broker.groups.members import (
-    Answer,
-    Effect,
-    GroupLimits,
     JoinRequest,
     JoinResult,
     SyncRequest,
@@ -48,29 +46,20 @@ class Client:
 class GroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.group = Group("g", GroupLimits(initial_rebalance_delay_ms=1_000))
-        self.now = 0.0
+        self.simulated = SimulatedGroup(delay_ms=1_000)
         self.clients = {label: Client(label) for label in LABELS}
         self.open_waiters = 0
         self.ids = 0
         self.generations: dict[int, tuple[str, str | None]] = {}
         self.leaders: dict[int, set[str]] = {}
         self.last_generation = 0
-        self.store_fails = False
         self.known: set[str] = set()
 
-    # -- carrying out ------------------------------------------------------------------------
+    @property
+    def group(self) -> Group:
+        return self.simulated.group
 
-    def carry_out(self, effects: list[Effect]) -> None:
-        queue = list(effects)
-        while queue:
-            effect = queue.pop(0)
-            if isinstance(effect, Answer):
-                effect.deliver()
-            elif self.store_fails:
-                queue += self.group.store_failed(ErrorCode.NOT_COORDINATOR, self.now)
-            else:
-                queue += self.group.assignment_stored(self.now)
+    # -- requests that wait ------------------------------------------------------------------
 
     def once(self, then: Callable[[JoinResult | SyncResult], None]) -> Callable[..., None]:
         self.open_waiters += 1
@@ -129,7 +118,7 @@ class GroupMachine(RuleBasedStateMachine):
             if result.error is ErrorCode.NONE:
                 self.saw_generation(client, result)
 
-        self.carry_out(self.group.join(request, self.once(joined), self.now))
+        self.simulated.carry_out(self.group.join(request, self.once(joined), self.simulated.now))
 
     def saw_generation(self, client: Client, result: JoinResult) -> None:
         client.generation_id = result.generation_id
@@ -161,13 +150,13 @@ class GroupMachine(RuleBasedStateMachine):
             if result.error is ErrorCode.NONE and result.assignment and client.instance is None:
                 assert result.assignment == asked.encode(), "nobody gets another's part"
 
-        self.carry_out(self.group.sync(request, self.once(synced), self.now))
+        self.simulated.carry_out(self.group.sync(request, self.once(synced), self.simulated.now))
 
     @rule(label=st.sampled_from(LABELS))
     def heartbeat(self, label: str) -> None:
         client = self.clients[label]
         code = self.group.heartbeat(
-            client.member_id, client.instance, client.generation_id, self.now
+            client.member_id, client.instance, client.generation_id, self.simulated.now
         )
         if code is ErrorCode.NONE:
             assert client.member_id in self.group.members
@@ -176,7 +165,7 @@ class GroupMachine(RuleBasedStateMachine):
     def commit(self, label: str) -> None:
         client = self.clients[label]
         code = self.group.commit_allowed(
-            client.member_id, client.instance, client.generation_id, self.now
+            client.member_id, client.instance, client.generation_id, self.simulated.now
         )
         if code is ErrorCode.NONE and client.generation_id >= 0:
             assert client.generation_id == self.group.generation_id
@@ -185,35 +174,24 @@ class GroupMachine(RuleBasedStateMachine):
     def leave(self, label: str, by_instance: bool) -> None:
         client = self.clients[label]
         member_id = "" if by_instance and client.instance else client.member_id
-        _, effects = self.group.leave(member_id, client.instance, self.now)
-        self.carry_out(effects)
+        _, effects = self.group.leave(member_id, client.instance, self.simulated.now)
+        self.simulated.carry_out(effects)
 
     @rule(ms=st.sampled_from([1, 500, 1_000, 4_000, 11_000, 31_000]))
     def time_passes(self, ms: int) -> None:
-        end = self.now + ms
-        for _ in range(1_000):
-            deadline = self.group.next_deadline_ms()
-            if deadline is None or deadline > end:
-                break
-            self.now = max(self.now, deadline)
-            self.carry_out(self.group.tick(self.now))
-        else:
-            raise AssertionError("a deadline that never passes")
-        self.now = end
+        self.simulated.advance(ms)
 
     @rule(fails=st.booleans())
     def storage(self, fails: bool) -> None:
-        self.store_fails = fails
+        self.simulated.store_error = ErrorCode.NOT_COORDINATOR if fails else ErrorCode.NONE
 
     @precondition(lambda self: self.group.state is GroupState.STABLE)
     @rule()
     def restart(self) -> None:
         """The broker restarts: nobody waits in a stable group, so nothing is lost."""
         stored = self.group.stored(0)
-        pending = self.group.pending
-        self.group = Group("g", self.group.limits)
-        self.group.restore(stored, self.now)
-        assert isinstance(pending, dict)
+        self.simulated.group = Group("g", self.group.rebalance.limits)
+        self.group.restore(stored, self.simulated.now)
 
     # -- rules that always hold --------------------------------------------------------------
 
@@ -244,7 +222,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert not set(came) & set(went)
         self.known = (self.known - set(went)) | set(came)
         assert self.known == set(members), "who comes and goes is said once"
-        deadline = copy.copy(group).next_deadline_ms()
+        deadline = copy.copy(group.rebalance).next_deadline_ms()
         assert deadline is None or group.may_be_due_before(deadline + 1)
         if self.open_waiters:
             assert deadline is not None, "who waits has a deadline"

@@ -28,7 +28,7 @@ def test_every_state_has_an_answer_for_every_request() -> None:
 def test_an_event_that_is_not_in_the_table_is_a_bug() -> None:
     group = SimulatedGroup().group
     with pytest.raises(RuntimeError, match="cannot happen"):
-        group._move(Event.ASSIGNED)
+        group.rebalance.move(Event.ASSIGNED)
 
 
 def test_a_group_that_was_deleted_answers_nobody() -> None:
@@ -78,7 +78,7 @@ def test_only_consumers_subscribe() -> None:
     group = simulated.group
     assert group.subscribed_topics_of(lambda data: {data.decode()}) == {"r"}
     assert group.subscribed_topics_of(lambda _: None) is None
-    group.protocol_type = "connect"
+    group.rebalance.protocol_type = "connect"
     assert group.subscribed_topics_of(lambda data: {data.decode()}) == set()
 
 
