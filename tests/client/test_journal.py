@@ -89,11 +89,11 @@ def test_a_failed_event_is_due_again_with_its_number_and_bytes() -> None:
     before = entry.value
     entry.in_flight = True
     assert journal.due() == []
-    journal.settled(1, acknowledged=False)
+    journal.completed(1, acknowledged=False)
     (again,) = journal.due()
     assert (again.number, again.value) == (1, before)
-    journal.settled(1, acknowledged=True)
-    journal.settled(1, acknowledged=True)  # a copy's outcome
+    journal.completed(1, acknowledged=True)
+    journal.completed(1, acknowledged=True)  # a copy's outcome
     assert journal.due() == [] and journal.unacknowledged == 0
 
 
@@ -103,5 +103,5 @@ def test_full_while_many_events_wait() -> None:
         assert not journal.full
         journal.write([], 6, final=False)
     assert journal.full
-    journal.settled(5, acknowledged=True)
+    journal.completed(5, acknowledged=True)
     assert not journal.full

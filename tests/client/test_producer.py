@@ -296,14 +296,14 @@ def test_an_event_that_fails_is_sent_again_with_its_number(cluster: Any, until: 
     failed = 0
     session = producer._session
     assert session is not None
-    settled = session.journal.settled
+    completed = session.journal.completed
 
     def count(number: int, *, acknowledged: bool) -> None:
         nonlocal failed
         failed += not acknowledged
-        settled(number, acknowledged=acknowledged)
+        completed(number, acknowledged=acknowledged)
 
-    session.journal.settled = count  # type: ignore[method-assign]
+    session.journal.completed = count  # type: ignore[method-assign]
 
     def purged() -> bool:
         producer.purge()

@@ -85,7 +85,7 @@ def test_a_full_journal_is_not_written_to_until_there_is_room() -> None:
     assert session.journal.full
     session._publish(heartbeat=True)
     assert session.journal.last_number == session.ledger.taken == UNACKNOWLEDGED_MAX
-    session.journal.settled(1, acknowledged=True)
+    session.journal.completed(1, acknowledged=True)
     session._publish(heartbeat=True)
     assert session.journal.last_number == UNACKNOWLEDGED_MAX + 1
 

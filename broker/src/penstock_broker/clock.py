@@ -1,7 +1,7 @@
 """Time as a parameter: the only module of the broker that asks the machine what time it is.
 
 Everything that needs time is handed a :class:`Clock`; tests hand in
-``penstock_broker.testing.SimClock``, which moves only when told to.
+``penstock_broker.testing.SimClock``, which moves only when advanced.
 """
 
 from __future__ import annotations

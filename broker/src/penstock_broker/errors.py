@@ -434,7 +434,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """What a client is told: an error code and, where it helps, a sentence of our own.
+    """What a client gets: an error code and, where it helps, a sentence of our own.
 
     ``str()`` gives that sentence, or Kafka's wording of the code. Raised anywhere below the
     dispatcher; everything else that reaches the dispatcher becomes ``UNKNOWN_SERVER_ERROR``.

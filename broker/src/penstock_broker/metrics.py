@@ -268,7 +268,7 @@ class Metrics:
         )
         self.throttle_seconds = self.histograms(
             "kafka_network_requestmetrics_throttletime_seconds",
-            "Time that clients were told to be silent, by quota type.",
+            "Throttle times sent to clients, by quota type.",
             "quota",
         )
         self.loop_lag_seconds = self.histogram(

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from penstock_platform.components.landing import BACKFILL
-from penstock_platform.components.verdicts import came_to_verdict
+from penstock_platform.components.verdicts import has_result
 from penstock_platform.domain.books import Equation, WindowState
 from penstock_platform.domain.ranges import OffsetRange, intersect
 from penstock_platform.domain.topics import bronze_table, silver_table
@@ -288,7 +288,7 @@ def test_holes_are_pending_until_the_log_answers_and_the_landing_is_asked_for_ag
     result = book.judged(Equation.STORED_EQUALS_LANDED)
     assert result.state is WindowState.PENDING
     assert "no Kafka broker answers" in result.findings[0].detail
-    assert not came_to_verdict(ready.plan, book), "so that the sensor asks for it again"
+    assert not has_result(ready.plan, book), "so that the sensor asks for it again"
     markers.answers = True
     assert ready.land(window).success
     book = ready.twin.windows.newest_book(window.ref, window.sequence)

@@ -13,7 +13,7 @@ from penstock_platform.domain.books import (
     WindowState,
 )
 from penstock_platform.domain.ranges import OffsetRange
-from penstock_platform.domain.retention import WindowStanding, unproven_reason
+from penstock_platform.domain.retention import SweepCandidate, unproven_reason
 from penstock_platform.testing.windows import make_window
 
 WINDOW = make_window({0: (0, 100)})
@@ -73,7 +73,7 @@ def judged(landed=S.BALANCED, produced=S.BALANCED, first=(), second=()):
 
 
 def reason(landed, book, *acceptances):
-    return unproven_reason(WindowStanding(WINDOW, landed, book, acceptances), False)
+    return unproven_reason(SweepCandidate(WINDOW, landed, book, acceptances), False)
 
 
 @pytest.mark.parametrize("state", [S.MISSING, S.UNPROVEN, S.PENDING, S.CORRUPT])

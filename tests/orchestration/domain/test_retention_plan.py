@@ -22,8 +22,8 @@ from penstock_platform.domain.retention import (
     Disk,
     PartitionLog,
     SweepAction,
+    SweepCandidate,
     SweepPolicy,
-    WindowStanding,
     bytes_from,
     ends_in_log,
     new_leaders,
@@ -46,14 +46,14 @@ def result(equation, state):
     return EquationResult(equation, state, 10, 10, findings)
 
 
-def standing(window, *, landed=S.BALANCED, produced=S.BALANCED, accepted=False):
+def candidate(window, *, landed=S.BALANCED, produced=S.BALANCED, accepted=False):
     results = [result(LANDED, landed or S.BALANCED)]
     if produced is not None:
         results.append(result(PRODUCED, produced))
     book = Book.of(window, results, made_at="2026-11-20T00:00:00Z", code_version="t")
     found = [f for r in results for f in r.findings]
     word = Acceptance(window.window_id, "me", "why", "2026-11-20T00:00:00Z", tuple(found))
-    return WindowStanding(
+    return SweepCandidate(
         window=window,
         reproved=result(LANDED, landed) if landed else None,
         book=book,
@@ -74,7 +74,7 @@ def actions(plan):
 
 
 def test_old_proven_windows_go_and_the_rest_stays():
-    plan = plan_sweep(NOW, [standing(w) for w in chain(25)], KEEP_10M, {0: 0, 1: 0})
+    plan = plan_sweep(NOW, [candidate(w) for w in chain(25)], KEEP_10M, {0: 0, 1: 0})
     assert actions(plan) == ["delete"] * 20 + ["keep"] * 5
     assert plan.delete_before == {0: 200, 1: 200}
     assert plan.risks == ()
@@ -96,9 +96,9 @@ UNPROVEN = {
 @pytest.mark.parametrize("reason", UNPROVEN)
 def test_an_unproven_window_is_held_and_nothing_behind_it_goes(reason):
     windows = chain(25)
-    standings = [standing(w) for w in windows]
-    standings[4] = standing(windows[4], **UNPROVEN[reason])
-    plan = plan_sweep(NOW, standings, KEEP_10M, {0: 0, 1: 0})
+    candidates = [candidate(w) for w in windows]
+    candidates[4] = candidate(windows[4], **UNPROVEN[reason])
+    plan = plan_sweep(NOW, candidates, KEEP_10M, {0: 0, 1: 0})
     assert actions(plan) == ["delete"] * 4 + ["hold"] + ["keep"] * 20
     assert plan.delete_before == {0: 40, 1: 40}
     assert reason in plan.decisions[4].reason
@@ -112,19 +112,19 @@ def test_an_unproven_window_is_held_and_nothing_behind_it_goes(reason):
 def test_a_topic_may_accept_what_is_not_audited_and_a_person_anything():
     [window] = chain(1)
     tolerant = replace(KEEP_10M, accept_unaudited=True)
-    unaudited = standing(window, produced=S.UNAUDITED)
+    unaudited = candidate(window, produced=S.UNAUDITED)
     assert actions(plan_sweep(NOW, [unaudited], tolerant, {})) == ["delete"]
-    assert actions(plan_sweep(NOW, [standing(window, produced=S.CORRUPT)], tolerant, {})) == [
+    assert actions(plan_sweep(NOW, [candidate(window, produced=S.CORRUPT)], tolerant, {})) == [
         "hold"
     ]
     for state in ({"produced": S.CORRUPT}, {"landed": S.MISSING}, {"produced": S.UNAUDITED}):
-        accepted = standing(window, accepted=True, **state)
+        accepted = candidate(window, accepted=True, **state)
         assert actions(plan_sweep(NOW, [accepted], KEEP_10M, {})) == ["delete"]
 
 
 def test_a_book_about_another_window_object_proves_nothing():
     window = chain(1)[0]
-    other = standing(replace(window, frozen_at="2026-11-20T00:01:59Z"))
+    other = candidate(replace(window, frozen_at="2026-11-20T00:01:59Z"))
     plan = plan_sweep(NOW, [replace(other, window=window)], KEEP_10M, {})
     assert plan.decisions[0].reason.endswith("but it has no book")
 
@@ -135,13 +135,13 @@ LOGS = {0: PartitionLog(0, 60, 300), 1: PartitionLog(0, 60, 300)}
 def test_size_deletes_the_oldest_first():
     """Six windows of 10 offsets in each of two partitions: a window is 100 of the log's bytes."""
     policy = SweepPolicy(RetentionSpec(max_bytes=350))
-    standings = [standing(w) for w in chain(6)]
-    plan = plan_sweep(NOW, standings, policy, {0: 0, 1: 0}, logs=LOGS)
+    candidates = [candidate(w) for w in chain(6)]
+    plan = plan_sweep(NOW, candidates, policy, {0: 0, 1: 0}, logs=LOGS)
     assert actions(plan) == ["delete"] * 3 + ["keep"] * 3
     assert plan.decisions[0].reason.startswith("600 bytes from this window on, 350 are kept")
     exact = SweepPolicy(RetentionSpec(max_bytes=300))
     assert (
-        actions(plan_sweep(NOW, standings, exact, {}, logs=LOGS)) == ["delete"] * 3 + ["keep"] * 3
+        actions(plan_sweep(NOW, candidates, exact, {}, logs=LOGS)) == ["delete"] * 3 + ["keep"] * 3
     ), "300 bytes may stay, and 300 do"
 
 
@@ -149,7 +149,7 @@ def test_size_is_that_of_the_whole_log_not_of_the_windows_looked_at():
     """What is in no window yet, or in windows that this sweep does not reach, takes room too."""
     policy = SweepPolicy(RetentionSpec(max_bytes=350))
     logs = {0: PartitionLog(0, 600, 3000), 1: PartitionLog(0, 60, 300)}
-    plan = plan_sweep(NOW, [standing(w) for w in chain(6)], policy, {0: 0, 1: 0}, logs=logs)
+    plan = plan_sweep(NOW, [candidate(w) for w in chain(6)], policy, {0: 0, 1: 0}, logs=logs)
     assert actions(plan) == ["delete"] * 6
 
 
@@ -172,11 +172,11 @@ def test_bytes_from_a_window_on(logs, expected):
 
 
 def test_a_size_that_is_not_known_is_a_risk_and_limits_nothing():
-    standings = [standing(w) for w in chain(2)]
-    plan = plan_sweep(NOW, standings, SweepPolicy(RetentionSpec(max_bytes=1)), {})
+    candidates = [candidate(w) for w in chain(2)]
+    plan = plan_sweep(NOW, candidates, SweepPolicy(RetentionSpec(max_bytes=1)), {})
     assert actions(plan) == ["keep", "keep"]
     assert plan.risks == ("the log's size is not known, so max_bytes limits nothing",)
-    assert plan_sweep(NOW, standings, KEEP_10M, {}).risks == ()
+    assert plan_sweep(NOW, candidates, KEEP_10M, {}).risks == ()
 
 
 def truncated_chain():
@@ -197,22 +197,22 @@ def test_a_window_before_a_truncation_reaches_only_to_where_the_next_one_begins(
 
 def test_regrown_offsets_are_never_deleted_with_the_window_that_had_them_before():
     first, second, third = truncated_chain()
-    held = [standing(first), standing(second, landed=S.MISSING), standing(third)]
+    held = [candidate(first), candidate(second, landed=S.MISSING), candidate(third)]
     plan = plan_sweep(NOW, held, KEEP_10M, {0: 0})
     assert actions(plan) == ["delete", "hold", "keep"]
     assert plan.delete_before == {0: 60}
-    alone = plan_sweep(NOW, [standing(first)], KEEP_10M, {0: 0}, later_starts={0: 60})
+    alone = plan_sweep(NOW, [candidate(first)], KEEP_10M, {0: 0}, later_starts={0: 60})
     assert alone.delete_before == {0: 60}, "the same where the later windows are not looked at"
     after = plan_sweep(NOW, held, KEEP_10M, {0: 60})
     assert actions(after) == ["gone", "hold", "keep"]
-    everything = plan_sweep(NOW, [standing(w) for w in truncated_chain()], KEEP_10M, {0: 0})
+    everything = plan_sweep(NOW, [candidate(w) for w in truncated_chain()], KEEP_10M, {0: 0})
     assert everything.delete_before == {0: 120}
 
 
 def test_nothing_is_deleted_before_a_new_leaders_log_was_looked_at():
     windows = chain(3)
     plan = plan_sweep(
-        NOW, [standing(w) for w in windows], KEEP_10M, {0: 0, 1: 0}, not_now="a new leader"
+        NOW, [candidate(w) for w in windows], KEEP_10M, {0: 0, 1: 0}, not_now="a new leader"
     )
     assert actions(plan) == ["keep"] * 3
     assert plan.delete_before == {}
@@ -240,8 +240,8 @@ def test_several_windows_of_one_key_are_distinguished():
         windows[1], window=windows[0].window, part=2, closed_at=windows[0].closed_at
     )
     windows[0] = replace(windows[0], more=True)
-    standings = [standing(windows[0]), standing(windows[1], landed=S.MISSING)]
-    plan = plan_sweep(NOW, standings, KEEP_10M, {0: 0, 1: 0})
+    candidates = [candidate(windows[0]), candidate(windows[1], landed=S.MISSING)]
+    plan = plan_sweep(NOW, candidates, KEEP_10M, {0: 0, 1: 0})
     assert [(d.window, str(d.action)) for d in plan.decisions] == [
         ("2026-11-20-00:00#1", "delete"),
         ("2026-11-20-00:00#2", "hold"),
@@ -250,27 +250,27 @@ def test_several_windows_of_one_key_are_distinguished():
 
 
 def test_without_a_policy_everything_is_kept_and_compacted_topics_are_not_swept():
-    standings = [standing(w) for w in chain(3)]
-    assert actions(plan_sweep(NOW, standings, SweepPolicy(RetentionSpec()), {})) == ["keep"] * 3
+    candidates = [candidate(w) for w in chain(3)]
+    assert actions(plan_sweep(NOW, candidates, SweepPolicy(RetentionSpec()), {})) == ["keep"] * 3
     compacted = replace(KEEP_10M, compacted=True)
-    plan = plan_sweep(NOW, standings, compacted, {})
+    plan = plan_sweep(NOW, candidates, compacted, {})
     assert {d.reason for d in plan.decisions} == {"compacted topics are not swept"}
 
 
 def test_what_is_gone_is_passed_and_not_asked_for_again():
-    standings = [standing(w) for w in chain(5)]
-    plan = plan_sweep(NOW, standings, KEEP_10M, {0: 20, 1: 15})
+    candidates = [candidate(w) for w in chain(5)]
+    plan = plan_sweep(NOW, candidates, KEEP_10M, {0: 20, 1: 15})
     assert actions(plan) == ["gone"] + ["delete"] * 4
-    unproven = [standing(w, landed=None) for w in chain(2)] + standings[2:]
+    unproven = [candidate(w, landed=None) for w in chain(2)] + candidates[2:]
     assert (
         actions(plan_sweep(NOW, unproven, KEEP_10M, {0: 20, 1: 20}))
         == ["gone"] * 2 + ["delete"] * 3
     )
-    assert plan_sweep(NOW, standings, KEEP_10M, {0: 50, 1: 20}).delete_before == {1: 50}
+    assert plan_sweep(NOW, candidates, KEEP_10M, {0: 50, 1: 20}).delete_before == {1: 50}
 
 
 def test_a_full_disk_alerts():
-    plan = plan_sweep(NOW, [standing(chain(1)[0])], KEEP_10M, {}, Disk(1000, 99))
+    plan = plan_sweep(NOW, [candidate(chain(1)[0])], KEEP_10M, {}, Disk(1000, 99))
     assert plan.risks == ("the log's disk has 99 of 1,000 bytes left; 0 windows are held",)
 
 
@@ -280,28 +280,28 @@ def test_a_disk_is_at_risk_below_a_tenth(free, at_risk):
 
 
 def test_one_record_in_a_partition_whose_start_is_not_known_is_deleted_too():
-    plan = plan_sweep(NOW, [standing(make_window({0: (0, 1)}))], KEEP_10M, {})
+    plan = plan_sweep(NOW, [candidate(make_window({0: (0, 1)}))], KEEP_10M, {})
     assert plan.delete_before == {0: 1}
 
 
-def test_standings_must_be_consecutive():
+def test_candidates_must_be_consecutive():
     windows = chain(3)
     with pytest.raises(ValueError, match=r"got \[0, 2\]"):
-        plan_sweep(NOW, [standing(windows[0]), standing(windows[2])], KEEP_10M, {})
+        plan_sweep(NOW, [candidate(windows[0]), candidate(windows[2])], KEEP_10M, {})
 
 
 def test_a_window_is_gone_when_the_log_begins_behind_it_and_empty_ones_have_nothing_to_delete():
     empty = make_window({0: (0, 0), 1: (0, 0)})
-    assert actions(plan_sweep(NOW, [standing(empty)], KEEP_10M, {})) == ["gone"]
-    plan = plan_sweep(NOW, [standing(make_window({0: (0, 0), 1: (0, 5)}))], KEEP_10M, {})
+    assert actions(plan_sweep(NOW, [candidate(empty)], KEEP_10M, {})) == ["gone"]
+    plan = plan_sweep(NOW, [candidate(make_window({0: (0, 0), 1: (0, 5)}))], KEEP_10M, {})
     assert (actions(plan), plan.delete_before) == (["delete"], {1: 5})
 
 
 def test_the_plan_names_what_it_deletes_and_what_it_holds():
     windows = chain(4)
-    standings = [standing(w) for w in windows]
-    standings[2] = standing(windows[2], landed=S.MISSING)
-    plan = plan_sweep(NOW, standings, KEEP_10M, {})
+    candidates = [candidate(w) for w in windows]
+    candidates[2] = candidate(windows[2], landed=S.MISSING)
+    plan = plan_sweep(NOW, candidates, KEEP_10M, {})
     assert (plan.deleted, plan.held) == ((0, 1), (2,))
 
 
@@ -310,11 +310,11 @@ def test_the_plan_names_what_it_deletes_and_what_it_holds():
 )
 def test_windows_that_are_held_are_one_risk_that_names_the_first(held, more):
     windows = chain(10)
-    standings = [
-        standing(w, **({"landed": S.MISSING if n == 4 else S.CORRUPT} if n in held else {}))
+    candidates = [
+        candidate(w, **({"landed": S.MISSING if n == 4 else S.CORRUPT} if n in held else {}))
         for n, w in enumerate(windows)
     ]
-    plan = plan_sweep(NOW, standings, KEEP_10M, {}, Disk(1000, 1))
+    plan = plan_sweep(NOW, candidates, KEEP_10M, {}, Disk(1000, 1))
     assert plan.held == held
     assert plan.risks == (
         f"window 2026-11-20-00:04{more} outlives its policy: "
@@ -325,17 +325,17 @@ def test_windows_that_are_held_are_one_risk_that_names_the_first(held, more):
 
 
 def test_a_window_that_is_not_proven_is_held_also_while_nothing_may_be_deleted():
-    standings = [standing(w, landed=S.MISSING) for w in chain(1)]
-    plan = plan_sweep(NOW, standings, KEEP_10M, {}, not_now="a new leader")
+    candidates = [candidate(w, landed=S.MISSING) for w in chain(1)]
+    plan = plan_sweep(NOW, candidates, KEEP_10M, {}, not_now="a new leader")
     assert actions(plan) == ["hold"]
     assert "a new leader" not in plan.decisions[0].reason
 
 
 def test_sizes_that_are_known_or_do_not_matter_are_no_risk():
     policy = SweepPolicy(RetentionSpec(max_bytes=1))
-    standings = [standing(w) for w in chain(1)]
-    assert plan_sweep(NOW, standings, policy, {}, logs={}).risks == ()
-    assert plan_sweep(NOW, standings, replace(policy, compacted=True), {}).risks == ()
+    candidates = [candidate(w) for w in chain(1)]
+    assert plan_sweep(NOW, candidates, policy, {}, logs={}).risks == ()
+    assert plan_sweep(NOW, candidates, replace(policy, compacted=True), {}).risks == ()
 
 
 @pytest.mark.parametrize(
@@ -356,13 +356,13 @@ def test_sizes_that_are_known_or_do_not_matter_are_no_risk():
     ],
 )
 def test_a_decision_says_what_limits_the_keeping(retention, reason):
-    standings = [standing(w) for w in chain(1)]
-    plan = plan_sweep(NOW, standings, SweepPolicy(retention), {}, logs=LOGS)
+    candidates = [candidate(w) for w in chain(1)]
+    plan = plan_sweep(NOW, candidates, SweepPolicy(retention), {}, logs=LOGS)
     assert plan.decisions[0].reason.startswith(reason)
 
 
 def test_a_window_that_closes_later_is_of_no_age():
-    plan = plan_sweep(EPOCH, [standing(w) for w in chain(1)], KEEP_10M, {})
+    plan = plan_sweep(EPOCH, [candidate(w) for w in chain(1)], KEEP_10M, {})
     assert plan.decisions[0].reason == "closed 0ms ago, kept for 10m"
 
 
@@ -379,7 +379,7 @@ PARSED_LOST = Finding("missing", (OffsetRange(0, 2, 3),))
     ],
 )
 def test_what_was_parsed_has_to_balance_or_be_accepted_too(state, findings, accepted, held):
-    whole = standing(make_window({0: (0, 10)}))
+    whole = candidate(make_window({0: (0, 10)}))
     parsed = EquationResult(_PARSED, state, 10, 10, findings)
     word = Acceptance(whole.window.window_id, "me", "why", "2026-11-20T00:00:00Z", (PARSED_LOST,))
     judged = replace(whole, parsed=parsed, acceptances=(word,) if accepted else ())
@@ -390,7 +390,7 @@ def test_what_was_parsed_has_to_balance_or_be_accepted_too(state, findings, acce
 
 
 def test_a_window_without_a_book_or_landed_since_its_book_is_held():
-    whole = standing(make_window({0: (0, 10)}))
+    whole = candidate(make_window({0: (0, 10)}))
     later = replace(result(LANDED, S.BALANCED), landing="again")
     for judged, reason in (
         (replace(whole, book=None), "it has no book"),
@@ -438,13 +438,13 @@ def test_no_offset_that_is_not_proven_is_ever_deleted(
     chosen, minutes, keep, max_bytes, tolerant, start, size
 ):
     windows = chain(len(chosen), partitions=1)
-    standings = [standing(w, **kind) for w, kind in zip(windows, chosen, strict=True)]
+    candidates = [candidate(w, **kind) for w, kind in zip(windows, chosen, strict=True)]
     retention = RetentionSpec(keep=timedelta(minutes=keep) if keep else None, max_bytes=max_bytes)
     policy = SweepPolicy(retention, accept_unaudited=tolerant)
     now = EPOCH + timedelta(minutes=minutes)
     logs = {0: PartitionLog(start, max(start, 120), size)}
-    plan = plan_sweep(now, standings, policy, {0: start}, logs=logs)
-    assert len(plan.decisions) == len(standings)
+    plan = plan_sweep(now, candidates, policy, {0: start}, logs=logs)
+    assert len(plan.decisions) == len(candidates)
     end = plan.delete_before.get(0, 0)
     deleted = {n for n, d in enumerate(plan.decisions) if d.action is SweepAction.DELETE}
     for n, (window, kind) in enumerate(zip(windows, chosen, strict=True)):

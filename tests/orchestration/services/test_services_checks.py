@@ -129,6 +129,6 @@ def test_a_store_that_lets_everybody_win_is_found_out() -> None:
 
 def test_misspelt_variables_are_noticed() -> None:
     finding = doctor._unknown_variables({"PENSTOCK_KAFKA_PROT": "1", "PENSTOCK_KAFKA_PORT": "1"})
-    assert finding.verdict == doctor.NOTE
+    assert finding.status == doctor.NOTE
     assert finding.text == "PENSTOCK_KAFKA_PROT sets nothing; did you mean PENSTOCK_KAFKA_PORT?"
-    assert doctor._unknown_variables({"PENSTOCK_KAFKA_PORT": "1"}).verdict == doctor.OK
+    assert doctor._unknown_variables({"PENSTOCK_KAFKA_PORT": "1"}).status == doctor.OK

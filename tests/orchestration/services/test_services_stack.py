@@ -136,7 +136,7 @@ def test_secrets_are_the_owners_alone(here: Settings) -> None:
 
 def test_doctor_finds_nothing_in_the_way(here: Settings) -> None:
     findings = list(doctor.examine(here))
-    assert [f for f in findings if f.verdict == doctor.PROBLEM] == []
+    assert [f for f in findings if f.status == doctor.PROBLEM] == []
     store = next(f for f in findings if f.subject == "object store")
     assert "1 of 16 racing writers" in store.text
 

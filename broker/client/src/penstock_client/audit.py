@@ -57,7 +57,7 @@ DEFAULT_AUDIT_TOPIC = "__penstock_audit"
 
 _HEADER = struct.Struct(">Bqqq")
 HEADER_BYTES = _HEADER.size  # without the server name
-# What the digest hashes besides key and value; Spark hashes a boolean as the integer 0 or 1.
+# What the digest hashes in addition to key and value; Spark hashes a boolean as the integer 0 or 1.
 DIGEST_LONG = struct.Struct("<q")
 DIGEST_FALSE = struct.pack("<i", 0)
 DIGEST_TRUE = struct.pack("<i", 1)

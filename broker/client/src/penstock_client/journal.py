@@ -80,7 +80,7 @@ class Journal:
         """Events to send now, the oldest first: new ones, and those whose sending failed."""
         return [entry for entry in self._entries.values() if not entry.in_flight]
 
-    def settled(self, number: int, *, acknowledged: bool) -> None:
+    def completed(self, number: int, *, acknowledged: bool) -> None:
         """The outcome of sending: drop the event, or make it due again."""
         if acknowledged:
             self._entries.pop(number, None)

@@ -91,7 +91,7 @@ class Lane:
         self.sequences: list[int] = []  # acknowledged, not yet folded into ranges
         self.failures: list[tuple[int, str]] = []
         self._acknowledged: Ranges = []
-        self._settled: Ranges = []
+        self._resolved: Ranges = []
         self._open: dict[int, Claim] = {}
         self._claims: list[Claim] = []
         self._records = 0
@@ -227,13 +227,13 @@ class Lane:
         """
         self.fold()
         acknowledged, failures = self._acknowledged, _failed_ranges(self.failures)
-        settled = merge(self._settled, acknowledged, ((f.first, f.end) for f in failures))
+        resolved = merge(self._resolved, acknowledged, ((f.first, f.end) for f in failures))
         if final:
-            rest = gaps(settled, self._last_used())
+            rest = gaps(resolved, self._last_used())
             failures += [FailedRecords(first, end, ABANDONED) for first, end in rest]
-            settled = merge(settled, rest)
-        in_flight = max(0, self.issued - len(self.returned) - total(settled))
-        self._settled = settled
+            resolved = merge(resolved, rest)
+        in_flight = max(0, self.issued - len(self.returned) - total(resolved))
+        self._resolved = resolved
         if not acknowledged and not failures and not in_flight:
             return None
         samples = self.samples[:]

@@ -89,7 +89,7 @@ class AuditedProducer:
         self._closed = False
         self._starting = threading.RLock()
         self._session: Session | None = None
-        self._told: Callable[..., None]
+        self._with_callback: Callable[..., None]
         self._start()
 
     def _start(self) -> Session:
@@ -99,7 +99,7 @@ class AuditedProducer:
                 raise ProducerClosedError("the producer is closed: make a new one")
             if self._session is None:
                 session = Session(self._config)
-                self._told = session.told
+                self._with_callback = session.with_callback
                 self._session = session
                 lifecycle.register(self, session)
                 self._finalizer = weakref.finalize(self, _abandon, session)
@@ -150,7 +150,7 @@ class AuditedProducer:
         if tell is None:
             report = MethodType(delivered, sequence)
         else:
-            report = MethodType(self._told, (delivered, sequence, tell))
+            report = MethodType(self._with_callback, (delivered, sequence, tell))
         stamped = [(HEADER_NAME, pack(HEADER_VERSION, incarnation, sequence, timestamp, server))]
         if headers:
             stamped = [*_without_stamp(headers), *stamped]

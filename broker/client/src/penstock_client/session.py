@@ -101,7 +101,7 @@ class Session:
         self._warned_at = -WARNING_APART_SECONDS
         self._event_at = -FLUSH_EVENTS_APART_SECONDS
         self.ledger = Ledger(self._ask_for_drain)
-        self.told = self._make_told()
+        self.with_callback = self._make_with_callback()
         self.journal = Journal(
             self._identity(), lambda: str(uuid4()), items_max(config.audit.message_max_bytes)
         )
@@ -228,10 +228,10 @@ class Session:
             self._drain_asked = True
             self._inbox.put(Drain())
 
-    def _make_told(self) -> Callable[..., None]:
-        """The delivery callback of a record whose application wants to be told as well."""
+    def _make_with_callback(self) -> Callable[..., None]:
+        """The delivery callback of a record whose application has a callback of its own."""
 
-        def told(
+        def with_callback(
             record: tuple[Callable[..., None], int, DeliveryCallback], error: Any, message: Any
         ) -> None:
             delivered, sequence, tell = record
@@ -241,7 +241,7 @@ class Session:
             else:
                 tell(error, message)
 
-        return told
+        return with_callback
 
     def _with_callbacks_in_application(self, config: dict[str, Any]) -> dict[str, Any]:
         wrapped = dict(config)
@@ -269,7 +269,7 @@ class Session:
             request = self._next_request(min(TICK_SECONDS, max(0.0, due - monotonic())))
             self._drain_asked = False
             self.ledger.drain()
-            self._settle()
+            self._take_outcomes()
             if isinstance(request, Close):
                 self._end(request)
                 return
@@ -336,10 +336,10 @@ class Session:
     def _event_delivered(self, number: int, error: Any, _message: Any) -> None:
         self._outcomes.append((number, None if error is None else str(error)))
 
-    def _settle(self) -> None:
+    def _take_outcomes(self) -> None:
         while self._outcomes:
             number, error = self._outcomes.popleft()
-            self.journal.settled(number, acknowledged=error is None)
+            self.journal.completed(number, acknowledged=error is None)
             self._audit_down = error is not None
             if error is not None:
                 self._warn(error)
@@ -361,7 +361,7 @@ class Session:
         self._publish(heartbeat=False, final=True)
         while self.journal.unacknowledged and monotonic() < deadline:
             self.handle.flush(SLICE_SECONDS)
-            self._settle()
+            self._take_outcomes()
             if self.journal.due():
                 sleep(RETRY_SECONDS)
                 self._send_due()

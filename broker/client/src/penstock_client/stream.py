@@ -168,7 +168,7 @@ class MessageStream:
         place = (message.topic() or "", message.partition() or 0)
         if error is None:
             self._positions[place] = (message.offset() or 0) + 1
-            # Records after an end: the partition has grown, and its new end will be told too.
+            # Records after an end: the partition has grown, and its new end will be reported too.
             return True
         if error.code() == KafkaError._PARTITION_EOF:
             self._unfinished.discard(place)

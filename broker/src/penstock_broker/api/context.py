@@ -97,7 +97,7 @@ class Delayed(Protocol):
 
 
 class Watcher(Protocol):
-    """Something that is told of every advance of keys; see ``api.fetch_sessions``."""
+    """A listener for every advance of keys; see ``api.fetch_sessions``."""
 
     @property
     def waiting_key(self) -> Hashable:
@@ -227,7 +227,7 @@ class Services:
         self.purgatory = purgatory
         self.quotas = quotas
         self.address_of = address_of
-        """Host and port that clients of a listener are told to use for this broker."""
+        """The advertised host and port of this broker, for clients of a listener."""
         self.scram = scram
         self.acls = acls
         self.authorizer: Authorizer | None = acls.authorizer if acls is not None else None

@@ -3,9 +3,9 @@
 Behaviour:
 * Answered when it is decided. The markers are written right after that, and again after a restart
   until they all are; read_committed consumers see them partition by partition.
-* A repeat of what has been done succeeds; while markers are being written it is
+* A retry of what has been done succeeds; while markers are being written it is
   CONCURRENT_TRANSACTIONS, which clients retry. The opposite of what was decided, or the end of
-  what was never begun, is INVALID_TXN_STATE. Nothing that may be tried again is ever told as
+  what was never begun, is INVALID_TXN_STATE. An error that clients may retry is never sent as
   UNKNOWN_SERVER_ERROR.
 
 Version notes:

@@ -1,4 +1,4 @@
-"""One pass over the partitions of a fetch: what can be read now, before anybody is told of it.
+"""One pass over the partitions of a fetch: what can be read now, before any of it is sent.
 
 A pass changes nothing that the client could notice, so that a fetch that waits may read as often
 as it likes; :meth:`Reading.response` says that it is sent, and only then a session takes note.
@@ -84,7 +84,7 @@ class Reading:
         most = min(request.max_bytes, services.config.fetch_max_bytes, exchange.fetch_bytes_max)
         self._left = max(0, most)
         self._enough = min(request.min_bytes, self._left)
-        self._urgent = False  # an error to be told of, or records that no longer fit
+        self._urgent = False  # an error to be sent, or records that no longer fit
         self._nothing_else = False
         self._leaders: dict[int, NodeEndpoint] = {}
         self._read_from: list[tuple[Partition, int]] = []
@@ -227,8 +227,8 @@ class IncrementalReading(Reading):
     ) -> None:
         self._begin(services, exchange, request)
         self._session = session
-        self._told: list[tuple[SessionPartition, PartitionData]] = []
-        settled = []
+        self._news: list[tuple[SessionPartition, PartitionData]] = []
+        caught_up = []
         for key, member in session.pending.items():
             if self.size and not self._left:
                 break
@@ -241,12 +241,12 @@ class IncrementalReading(Reading):
                 or data.log_start_offset != member.sent_log_start
             )
             if has_news:
-                self._told.append((member, data))
+                self._news.append((member, data))
             elif wanted.fetch_offset >= self._end(data):
-                settled.append(key)
+                caught_up.append(key)
         if self.cold:
             return
-        for key in settled:
+        for key in caught_up:
             del session.pending[key]
         self._nothing_else = self.unknown == len(session.partitions)
 
@@ -259,7 +259,7 @@ class IncrementalReading(Reading):
         self._count()
         pending = self._session.pending
         by_topic: dict[TopicKey, FetchableTopicResponse] = {}
-        for member, data in self._told:
+        for member, data in self._news:
             key = member.key
             member.sent_high_watermark = data.high_watermark  # -1 with an error: its end is news
             member.sent_log_start = data.log_start_offset

@@ -2,9 +2,9 @@
 
 A session remembers the partitions of a full fetch. An incremental fetch names those that are new
 or whose offset moved, and its answer holds only partitions with records, an error, or another high
-watermark or log start than the client was told.
+watermark or log start than the client was last sent.
 
-A fetch looks only at partitions that may have something to say (``pending``). A session watches
+A fetch looks only at partitions that may have new data (``pending``). A session watches
 its partitions: an append, a start that moves or a log that fails makes one pending again, and one
 that was read to its end, without news, is so no longer. So a thousand quiet partitions cost a fetch
 nothing. Should anything else change, it is found by looking at all of them every
@@ -45,7 +45,7 @@ Key = tuple[TopicKey, int]
 
 
 class SessionPartition:
-    """A partition of a session: what is wanted of it, and what its client was told last."""
+    """A partition of a session: what is wanted of it, and what its client was last sent."""
 
     __slots__ = ("index", "name", "sent_high_watermark", "sent_log_start", "topic", "wanted")
 
@@ -64,7 +64,7 @@ class SessionPartition:
 
 
 class Watchers(Protocol):
-    """Who is told of appends; the purgatory."""
+    """What is notified of appends; the purgatory."""
 
     def watch(self, key: Hashable, watcher: FetchSession) -> None:
         """Call ``watcher.advanced(key, bytes)`` from now on."""

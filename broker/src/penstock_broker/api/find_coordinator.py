@@ -3,7 +3,7 @@
 Behaviour:
 * Groups (key type 0): this broker, for every id; the internal topic is made on the first ask.
   COORDINATOR_NOT_AVAILABLE while the group's part of that topic cannot be read.
-* Transactions (key type 1): likewise. Any other key type is INVALID_REQUEST.
+* Transactions (key type 1): the same. Any other key type is INVALID_REQUEST.
 
 Version notes:
 * v1: key types. v3: flexible. v4: several keys at once, the answer per key (KIP-699).

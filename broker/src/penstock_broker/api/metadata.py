@@ -4,7 +4,7 @@ Behaviour:
 * One broker, which is the controller and the leader of everything.
 * With an authorizer, topics that the client may not describe are TOPIC_AUTHORIZATION_FAILED when
   asked for by name, UNKNOWN_TOPIC_ID by id, and left out of "all"; creating one needs CREATE.
-* Every listener is told its own address.
+* Clients of a listener get the advertised address of that listener.
 * An unknown topic is created when ``auto.create.topics.enable`` and the request allow it, and is
   in the same answer with its leaders; else UNKNOWN_TOPIC_OR_PARTITION. An invalid name is
   INVALID_TOPIC_EXCEPTION and creates nothing. The broker's own topics get the partitions and

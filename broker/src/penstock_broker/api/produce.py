@@ -16,7 +16,7 @@ Behaviour:
 * Idempotent producers: a repeat of any of the last five batches of a partition is answered with
   its first offset and appended once (KIP-98).
 * Records of a transaction need a partition that has been added to it (KIP-890): INVALID_TXN_STATE,
-  from v11 on TRANSACTION_ABORTABLE. A fenced producer is told INVALID_PRODUCER_EPOCH here.
+  from v11 on TRANSACTION_ABORTABLE. A fenced producer gets INVALID_PRODUCER_EPOCH here.
 * The broker's own topics (``__consumer_offsets``) take nothing from clients:
   INVALID_TOPIC_EXCEPTION.
 

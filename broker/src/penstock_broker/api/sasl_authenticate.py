@@ -2,8 +2,8 @@
 
 Behaviour:
 * PLAIN takes one token, SCRAM two. A failure is SASL_AUTHENTICATION_FAILED, sent after
-  ``connection.failed.authentication.delay.ms``, and the end of the connection. What the client is
-  told does not say whether the user exists.
+  ``connection.failed.authentication.delay.ms``, and the end of the connection. The error message
+  does not say whether the user exists.
 * On a connection that is known already, without a renewal: ILLEGAL_SASL_STATE.
 
 Version notes:

@@ -17,7 +17,7 @@ DEFAULT_PARTITIONS = -1
 
 
 class TopicAdmin:
-    """What admin requests do to topics. ``on_deleted`` is told each deleted topic's name."""
+    """What admin requests do to topics. ``on_deleted`` is called with each deleted topic's name."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """One listener: where it is, what clients are told, what it speaks, and its settings."""
+    """One listener: its address, its advertised address, its protocol, and its settings."""
 
     name: str
     host: str
@@ -52,7 +52,7 @@ class ListenerConfig:
     """The broker's, with the ``listener.name.<name>.…`` ones in force."""
 
     def advertised_address(self, bound: tuple[str, int], own_name: str) -> tuple[str, int]:
-        """What clients are told to connect to. ``own_name`` is this machine's."""
+        """The address that clients are given. ``own_name`` is this machine's."""
         if self.advertised is not None:
             return self.advertised.host, self.advertised.port or bound[1]
         host = self.host or own_name
@@ -84,10 +84,10 @@ def listener_configs(config: BrokerConfig, host: str, port: int) -> list[Listene
                 f"No security protocol defined for listener {each.name}: "
                 "name it in listener.security.protocol.map"
             )
-        told = advertised.get(each.name)
+        shown = advertised.get(each.name)
         settings = config.for_listener(each.name)
         _check_complete(each.name, protocol, settings)
-        listeners.append(ListenerConfig(each.name, each.host, each.port, protocol, told, settings))
+        listeners.append(ListenerConfig(each.name, each.host, each.port, protocol, shown, settings))
     return listeners
 
 
@@ -132,8 +132,8 @@ def _check_advertised(
             "advertised.listeners listener names must be equal to or a subset of the ones defined "
             f"in listeners; {', '.join(strangers)} is not"
         )
-    told = [(e.host, e.port) for e in advertised.values() if e.port]
-    if len(set(told)) != len(told):
+    addresses = [(e.host, e.port) for e in advertised.values() if e.port]
+    if len(set(addresses)) != len(addresses):
         raise ConfigError("Each listener must have a different address in advertised.listeners")
     for each in endpoints:
         shown = advertised.get(each.name)

@@ -167,7 +167,7 @@ class SecuritySettings(ListenerSettings):
         "advertised.listeners",
         ConfigType.STRING,
         "",
-        "Addresses told to clients, as NAME://host:port for each listener; empty: their own.",
+        "Addresses advertised to clients, NAME://host:port for each listener; empty: their own.",
     )
     authorizer_class_name: str = setting(
         "authorizer.class.name",

@@ -10,7 +10,7 @@ from penstock_broker.config.table import ConfigType, at_least, setting
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings(SecuritySettings):
-    """What the transaction coordinator and its internal topic are told."""
+    """The settings of the transaction coordinator and its internal topic."""
 
     transaction_abort_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",

@@ -84,7 +84,7 @@ class CommittedOffsets:
     ) -> dict[TopicPartition, ErrorCode]:
         """OffsetCommit; one code per partition. Nothing is acknowledged that is not in the log.
 
-        ``unknown_group`` is what a member of a group that is not there is told. ``producer``
+        ``unknown_group`` is the error for a member of a group that does not exist. ``producer``
         (TxnOffsetCommit): they count when its transaction commits.
         """
         entry = self._directory.find(group_id)

@@ -8,7 +8,7 @@ The tables of :mod:`~.states` say where an event leads and what a request is tol
 those of Kafka 3.9's classic ``GroupCoordinator``: MEMBER_ID_REQUIRED (KIP-394), static members
 (KIP-345, KIP-814), a bounded wait for syncs, and the initial rebalance delay.
 
-Rule 1: an awaiting request is answered exactly once; whoever takes it out answers it.
+Rule 1: a request that waits is answered exactly once, by the code that removes it.
 Rule 2: a member that waits in a join or sync does not expire; its session begins with its answer.
 Rule 3: after a ``Store`` effect the caller reports :meth:`Group.assignment_stored` or
 :meth:`Group.store_failed`; nobody learns an assignment that is not on disk.

@@ -18,7 +18,7 @@ PROTOCOL_BYTES = 150
 class Member:
     """One member of a group, as it described itself when it last joined.
 
-    ``deadline_ms`` is when its session ends unless it is heard of (a new member that waits for
+    ``deadline_ms`` is when its session ends unless it sends a request (a new member that waits for
     its first generation has ``NEW_MEMBER_JOIN_TIMEOUT_MS`` instead, as in Kafka). The callables
     are requests that wait for an answer; a member with one of them waiting does not expire.
     """

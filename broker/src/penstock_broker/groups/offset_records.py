@@ -11,7 +11,7 @@
 Strings carry an i16 length (-1 for null where marked ``?``), bytes and arrays an i32 one. A null
 value is a tombstone. Written: offset values v3 (v1, with the time of expiry behind the other one
 and without the epoch, where an old client asked for a retention time of its own), group values v3.
-Read besides: offset values v0, v2 and v4, group values v0-v2 (KIP-211, KIP-320, KIP-345), as
+Also read: offset values v0, v2 and v4, group values v0-v2 (KIP-211, KIP-320, KIP-345), as
 Apache Kafka wrote or writes them.
 Source: ``OffsetCommitKey/Value.json`` and ``GroupMetadataKey/Value.json`` of Kafka 3.9 and 4.3.
 """

@@ -40,7 +40,7 @@ class _Pending:
 
 
 class PendingOffsets:
-    """All that wait for a marker, told in the order of the log."""
+    """All that wait for a marker; fed in the order of the log."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, dict[TopicPartition, _Pending]]] = {}

@@ -1,7 +1,7 @@
 """The vocabulary of a group: its states, what can happen, and what is answered in each state.
 
 Two tables say it all: ``TRANSITIONS`` (which event leads where; any other pair is a bug and
-raises) and ``ANSWERS`` (what a request of a known member is told in each state).
+raises) and ``ANSWERS`` (the error that a request of a known member gets in each state).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the coordinator of groups needs of the internal topic, and how its failures are told."""
+"""What the group coordinator needs of the internal topic, and how failures become errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GroupStore(Protocol):
 
 
 def store_error(code: ErrorCode) -> ErrorCode:
-    """What a member is told when its group cannot be written: too large is nobody's format."""
+    """The error for a member when its group cannot be written: no format allows more bytes."""
     error = commit_error(code)
     return (
         ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE else error
@@ -45,7 +45,7 @@ def store_error(code: ErrorCode) -> ErrorCode:
 
 
 def commit_error(code: ErrorCode) -> ErrorCode:
-    """What a client is told when the internal topic cannot be written (as Kafka maps it)."""
+    """The error for a client when the internal topic cannot be written (as Kafka maps it)."""
     if code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR}:
         return ErrorCode.NOT_COORDINATOR
     if code in {

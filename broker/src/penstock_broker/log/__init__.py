@@ -1,1 +1,1 @@
-"""The storage floor: a log is a list of segments, a segment a file of batches and its indexes."""
+"""The storage layer: a log is a list of segments, a segment a file of batches and its indexes."""

@@ -174,7 +174,7 @@ def rebuild(segments: Sequence[Segment]) -> None:
                 entry = transactions.end(
                     batch.producer_id, batch.base_offset, is_commit=marker.is_commit
                 )
-                transactions.settle(batch.last_offset + 1)
+                transactions.drop_ended(batch.last_offset + 1)
                 if entry is not None:
                     index.add(entry)
         if segment is not segments[-1]:

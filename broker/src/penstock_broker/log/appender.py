@@ -211,7 +211,7 @@ class Appender:
         )
         if aborted is not None:
             self._segment.aborted.add(aborted)
-        producers.transactions.settle(self._log.high_watermark)
+        producers.transactions.drop_ended(self._log.high_watermark)
 
     def _repeated(self, first: AppendedBatch) -> AppendResult:
         log = self._log

@@ -1,10 +1,10 @@
 """Compaction: of the records with the same key, the last one stays.
 
 Two passes over closed segments, as in Kafka's log cleaner. The first reads the records that came
-since the last compaction and notes the newest offset of each key in an :class:`OffsetMap`, as far
-as that has room. The second rewrites everything from the log's beginning up to there and keeps of
-each batch (:class:`BatchFilter`) the records that nothing newer replaces. Offsets never change:
-what goes leaves a hole, in a batch or between two.
+since the last compaction and notes the newest offset of each key in an :class:`OffsetMap`, until
+that is full. The second rewrites everything from the log's beginning up to there and keeps of each
+batch (:class:`BatchFilter`) the records that nothing newer replaces. Offsets never change: what is
+removed leaves a hole, in a batch or between two.
 
 What stays although it has been replaced:
 
@@ -156,7 +156,7 @@ class Aborted(NamedTuple):
 
 
 class TransactionTracker:
-    """Which transaction the batches belong to, told in the order of the log."""
+    """Which transaction the batches belong to; fed in the order of the log."""
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
         self._waiting = sorted(aborted, key=lambda t: t.first_offset, reverse=True)
@@ -212,7 +212,7 @@ class LastOfProducer(NamedTuple):
 
 
 class BatchFilter:
-    """What is left of each batch, told in the order of the log."""
+    """What is left of each batch; fed in the order of the log."""
 
     def __init__(
         self,

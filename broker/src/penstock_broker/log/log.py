@@ -271,7 +271,7 @@ class Log:
                 self.owner.flush_due(self)
 
     def append_failed(self, segment: Segment, error: OSError) -> KafkaError:
-        """Take back what a failed write left. A full disk may have room later; nothing else may."""
+        """Take back what a failed write left. Only a full disk may have space again later."""
         if error.errno in _DISK_FULL:
             try:
                 segment.cut_tail()

@@ -25,7 +25,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class OpenTransactions:
-    """Told of batches in the order of the log."""
+    """Fed with batches in the order of the log."""
 
     __slots__ = ("begun", "ended")
 
@@ -50,15 +50,16 @@ class OpenTransactions:
         stable = next(iter(self.begun.values()), offset + 1)
         return AbortedTransaction(producer_id, first, offset, stable)
 
-    def settle(self, high_watermark: int) -> None:
-        """Take note of how far markers count: those below no longer hold anything back."""
+    def drop_ended(self, high_watermark: int) -> None:
+        """Drop ended transactions whose markers are below the high watermark: they no longer hold
+        back the last stable offset."""
         ended = self.ended
         while ended and ended[0][1] < high_watermark:
             ended.popleft()
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """The offset of the first record that is undecided; None where all is decided."""
-        self.settle(high_watermark)
+        self.drop_ended(high_watermark)
         ended = self.ended
         first = next(iter(self.begun.values())) if self.begun else None
         if ended:

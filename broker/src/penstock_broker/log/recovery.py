@@ -224,7 +224,7 @@ def note_producer(
         aborted = producers.note_marker(
             batch.producer_id, batch.producer_epoch, batch.base_offset, now_ms, marker
         )
-        producers.transactions.settle(batch.last_offset + 1)  # it counts: it is in the log
+        producers.transactions.drop_ended(batch.last_offset + 1)  # its marker is in the log
         return aborted
     last_sequence = (batch.base_sequence + batch.last_offset - batch.base_offset) & SEQUENCE_MASK
     appended = AppendedBatch(

@@ -7,7 +7,7 @@ windows of a second instead; a client that obeys gets the same mean from both, f
 without the jumps at the windows' ends.
 
 No clock and no I/O: every method takes ``now`` in seconds of any steady clock. What holds, and is
-tested: somebody who waits as long as told has, after any time T, taken at most
+tested: a client that waits as long as asked has, after any time T, taken at most
 ``burst + rate x T`` and one request more.
 """
 

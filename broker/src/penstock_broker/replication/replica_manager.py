@@ -55,7 +55,8 @@ class ReplicaManager:
     def start(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Open every log that the metadata names; ``logs`` is open already. OSError.
 
-        ``progress`` is told after each log how many are open of how many; what it raises ends it.
+        ``progress`` is called after each log with how many are open of how many; an exception
+        of it ends the start.
         """
         found = self.logs.found()
         self._finish_deletions(found)

@@ -1,7 +1,7 @@
 """SASL on one connection, as a state machine: handshake, tokens, done; and again (KIP-368).
 
 Sans-I/O: the APIs and the raw tokens of a handshake v0 go through the same calls; what has to
-happen to the connection is told to a :class:`Door`.
+happen to the connection goes to a :class:`Door`.
 """
 
 from __future__ import annotations

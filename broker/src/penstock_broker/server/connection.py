@@ -74,7 +74,7 @@ class Host(Protocol):
     bytes_out: int
 
     def admit(self, connection: Connection) -> str | None:
-        """Count a new connection; a reason if there is no room for it."""
+        """Count a new connection; the reason if it is over a limit."""
         ...
 
     def remove(self, connection: Connection) -> None:
@@ -467,7 +467,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- the end -----------------------------------------------------------------------------
 
     def idle_since(self) -> float | None:
-        """When the peer was last heard of; None while it waits for us."""
+        """When the peer last sent or took bytes; None while it waits for the broker."""
         if self._muted is not None or self._is_waiting or self._is_held:
             return None
         return None if self._pending and not self._out else self.active_at
@@ -502,7 +502,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def close(self) -> None:
-        """End the connection; what waits for an answer is told that nobody reads it."""
+        """End the connection; requests that wait for an answer are cancelled."""
         if self._socket is not None:
             if self._waiter >= 0:
                 self._loop.remove_writer(self._waiter)

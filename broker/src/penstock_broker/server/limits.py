@@ -78,7 +78,7 @@ class ConnectionLimits:
     # -- how many, how fast --------------------------------------------------------------------
 
     def admit(self, connection: Connection) -> str | None:
-        """Count a new connection; a reason if there is no room for it."""
+        """Count a new connection; the reason if it is over a limit."""
         config, address = self._config, connection.client_host
         if len(self._connections) >= config.max_connections:
             return f"max.connections is {config.max_connections}"

@@ -1,4 +1,4 @@
-"""One listening socket: accepts connections of one protocol, and knows what they are told."""
+"""One listening socket: accepts connections of one protocol, and has their advertised address."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Listener:
         handshakes: HandshakeLine,
         count: Callable[[str, str], None],
     ) -> None:
-        """``gate``: SASL stands before the requests. ``tls``: it speaks TLS. ``count`` is told the
-        mechanism ("SSL") and the result of each handshake."""
+        """``gate``: SASL stands before the requests. ``tls``: it speaks TLS. ``count`` is called
+        with the mechanism ("SSL") and the result of each handshake."""
         self.config = config
         self.frame_bytes_max = config.settings.socket_request_max_bytes
         self.handshake_seconds_max = config.settings.authentication_timeout_ms / 1000.0
@@ -72,7 +72,7 @@ class Listener:
         self.accepted = 0
         """Connections that were let in."""
         self.refused = 0
-        """Connections that found no room."""
+        """Connections over a limit."""
         self._connections = 0
         self._server: asyncio.Server | None = None
 
@@ -119,7 +119,7 @@ class Listener:
     # -- what connections ask (connection.Host, tls_connection.TlsHost) --------------------------
 
     def admit(self, connection: Connection) -> str | None:
-        """Count a new connection; a reason if there is no room for it."""
+        """Count a new connection; the reason if it is over a limit."""
         config = self.config
         connection.session = Session(config.name, config.protocol.value, connection.client_host)
         refusal = self._limits.admit(connection)
@@ -144,7 +144,7 @@ class Listener:
         return self.tls.current
 
     def secured(self, connection: Connection, certificate: bytes | None) -> str | None:
-        """Hands are shaken: without SASL, the client is who its certificate says."""
+        """The TLS handshake is complete: without SASL, the certificate names the principal."""
         if self._gate is not None or certificate is None:
             return None
         try:

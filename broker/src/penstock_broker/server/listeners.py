@@ -110,21 +110,21 @@ class Listeners:
             except OSError as error:
                 self.stop_accepting()
                 raise CannotListenError(config.host, config.port, error) from error
-            told = config.advertised_address(bound, socket.gethostname())
-            self._advertised[name] = told
+            advertised = config.advertised_address(bound, socket.gethostname())
+            self._advertised[name] = advertised
             if self._config.listeners:
                 _logger.info(
-                    "listener %s (%s) on %s:%d, told to clients as %s:%d",
+                    "listener %s (%s) on %s:%d, advertised as %s:%d",
                     name,
                     config.protocol.value,
                     *bound,
-                    *told,
+                    *advertised,
                 )
         self._reaper = self._loop.call_later(REAP_SECONDS, self._reap)
         return next(iter(self._listeners.values())).address
 
     def address_of(self, name: str) -> tuple[str, int]:
-        """What clients that came by this listener are told to connect to."""
+        """The advertised address for clients of this listener."""
         return self._advertised[name]
 
     def all(self) -> dict[str, Listener]:

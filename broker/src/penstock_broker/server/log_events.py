@@ -169,7 +169,7 @@ EVENTS: dict[tuple[str, str], Names] = {
             "client listener mechanism reason",
         ),
         (
-            "listener %s (%s) on %s:%d, told to clients as %s:%d",
+            "listener %s (%s) on %s:%d, advertised as %s:%d",
             "listening",
             "listener protocol host port advertised_host advertised_port",
         ),

@@ -250,7 +250,7 @@ def _listener_blocks(listeners: Mapping[str, Door]) -> Iterator[Block]:
     reads: tuple[tuple[str, str, str, Callable[[Door], int]], ...] = (
         (f"{prefix}_connection_count", "gauge", "Connections.", len),
         (f"{prefix}_connection_creation_total", "counter", "Connections let in.", _accepted),
-        ("penstock_connections_refused_total", "counter", "Connections without room.", _refused),
+        ("penstock_connections_refused_total", "counter", "Connections over a limit.", _refused),
         (f"{prefix}_incoming_byte_total", "counter", "Bytes received.", _bytes_in),
         (f"{prefix}_outgoing_byte_total", "counter", "Bytes sent.", _bytes_out),
     )

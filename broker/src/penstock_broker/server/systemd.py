@@ -27,7 +27,7 @@ def notify(state: str) -> bool:
             sock.sendall(state.encode())
     except OSError as error:
         _logger.warning(
-            "systemd cannot be told %(state)s: %(reason)s",
+            "systemd cannot be notified of %(state)s: %(reason)s",
             {"event": "notify_failed", "state": state, "reason": error},
         )
         return False

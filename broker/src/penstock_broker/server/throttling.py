@@ -40,7 +40,7 @@ class Throttling:
     def __init__(
         self, quotas: ClientQuotas, now: Callable[[], float], throttles: Family[Histogram]
     ) -> None:
-        """``throttles`` counts the times that clients are told, by quota type."""
+        """``throttles`` counts the throttle times sent to clients, by quota type."""
         self._quotas = quotas
         self._now = now
         self._throttles = throttles

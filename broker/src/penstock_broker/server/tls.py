@@ -29,7 +29,7 @@ class TlsContext:
     """The context that new connections of a listener get."""
 
     def __init__(self, listener: ListenerConfig, on_reload: Callable[[str], None]) -> None:
-        """``on_reload`` is told "success" or "failure". TlsError."""
+        """``on_reload`` is called with "success" or "failure". TlsError."""
         self._name = listener.name
         self._settings = listener.settings
         self._on_reload = on_reload

@@ -40,7 +40,7 @@ class Phase(Enum):
 
 
 class TlsHost(Host, Protocol):
-    """What a TLS connection needs from its listener, besides what all need."""
+    """What a TLS connection needs from its listener in addition."""
 
     handshake_seconds_max: float
     handshakes: HandshakeLine
@@ -50,7 +50,7 @@ class TlsHost(Host, Protocol):
         ...
 
     def secured(self, connection: Connection, certificate: bytes | None) -> str | None:
-        """Hands are shaken; the client showed this certificate (DER). A reason to refuse it."""
+        """The handshake is complete, with the client's certificate (DER). A reason to refuse it."""
         ...
 
     def insecure(self, connection: Connection, reason: str) -> None:
@@ -145,7 +145,7 @@ class TlsConnection(Connection):
     def buffer_updated(self, nbytes: int) -> None:
         if self._phase is Phase.SECURE:
             super().buffer_updated(nbytes)
-        else:  # with the last of the handshake, before we are told of its end
+        else:  # came with the handshake's last bytes, before its end is known here
             self._frames.buffer_updated(nbytes)
 
     # -- answers -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The test kit that is shipped: brokers for tests, faults on order, twins of clock and disk.
+"""The test kit that is shipped: brokers for tests, faults on order, simulated clock and disk.
 
 With pytest installed, the fixture ``kafka_broker`` is there (``pytest_plugin``); everything works
 without it, too. A broker runs in a thread (``ThreadBroker``: milliseconds, and time and disk can

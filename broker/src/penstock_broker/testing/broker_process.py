@@ -44,7 +44,7 @@ class BrokerProcess(BrokerHandle):
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.faults = Faults(self._command)
         self._process: subprocess.Popen[bytes] | None = None
-        self._heard = b""
+        self._received = b""
 
     @property
     def pid(self) -> int:
@@ -63,7 +63,7 @@ class BrokerProcess(BrokerHandle):
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        self._heard = b""
+        self._received = b""
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
@@ -110,14 +110,14 @@ class BrokerProcess(BrokerHandle):
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._heard and time.monotonic() < deadline:
+            while b"\n" not in self._received and time.monotonic() < deadline:
                 if not selector.select(0.1):
                     continue
                 chunk = os.read(process.stdout.fileno(), 65_536)
                 if not chunk:
                     break
-                self._heard += chunk
-        line, end, self._heard = self._heard.partition(b"\n")
+                self._received += chunk
+        line, end, self._received = self._received.partition(b"\n")
         return line + end
 
     def _command(self, command: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@
     broker.faults.hold("JoinGroup")                 # no answer, until release() or clear()
 
 An API is named as Kafka names it (``Produce``, ``ListOffsets``; ``*`` is any). Faults of one API
-happen in the order in which they were ordered, each as often as it was told to (``times=None``:
+happen in the order in which they were ordered, each as often as it was ordered (``times=None``:
 until :meth:`Faults.clear`). ``client_id`` bounds a fault to one client: clients under test are
 distinguished by it. :meth:`Faults.seen` counts the requests that came, faulty or not.
 
@@ -68,7 +68,7 @@ class FaultRules:
 
     @property
     def is_active(self) -> bool:
-        """Whether requests have to be looked at one by one."""
+        """Whether each request has to be looked at."""
         return bool(self._faults)
 
     def add(self, fault: Fault) -> None:

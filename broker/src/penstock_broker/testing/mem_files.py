@@ -1,6 +1,6 @@
 """A disk in memory that can lose power, tear writes, fill up and fail on command.
 
-The twin of ``log.files.OsFiles``. What it keeps apart, because real disks do: what has been
+It simulates ``log.files.OsFiles``. What it keeps apart, because real disks do: what has been
 written, which the process sees, and what has been synced, which survives a power cut. Between
 syncs each file collects its writes; a power cut keeps any of them, in any combination, the one or
 other torn. Names behave as in a journalling file system: of the unsynced changes to a directory a

@@ -1,6 +1,6 @@
-"""Time that moves only when told to, and runs what falls due on the way.
+"""Time that moves only when advanced, and runs what falls due on the way.
 
-The twin of ``clock.SystemClock``, and of an event loop's timers: background work of a test happens
+It simulates ``clock.SystemClock``, and an event loop's timers: background work of a test happens
 inside :meth:`SimClock.advance`, in order, in the test's own thread.
 """
 

@@ -140,16 +140,16 @@ class ThreadBroker(BrokerHandle):
             self._end(lambda broker: broker.abandon())
 
     def freeze(self) -> None:
-        frozen, standing = threading.Event(), threading.Event()
+        frozen, stopped = threading.Event(), threading.Event()
 
-        def stand_still() -> None:
-            standing.set()
+        def block_loop() -> None:
+            stopped.set()
             frozen.wait()
 
         if self._frozen is None:
             self._frozen = frozen
-            self._running_loop().call_soon_threadsafe(stand_still)
-            standing.wait()
+            self._running_loop().call_soon_threadsafe(block_loop)
+            stopped.wait()
 
     def thaw(self) -> None:
         frozen, self._frozen = self._frozen, None

@@ -152,7 +152,7 @@ class TransactionCoordinator:
         """InitProducerId with a transactional id: its producer id and next epoch.
 
         ``expected`` is who a producer says it is (KIP-360). An open transaction of an earlier
-        instance is aborted, its producer fenced, and the caller told CONCURRENT_TRANSACTIONS:
+        instance is aborted, its producer fenced, and the caller gets CONCURRENT_TRANSACTIONS:
         it comes again. KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
         CONCURRENT_TRANSACTIONS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
         """

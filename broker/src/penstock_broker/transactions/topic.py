@@ -121,7 +121,7 @@ def _decode(record: Record) -> Stored | None:
 
 
 def _write_error(code: ErrorCode) -> ErrorCode:
-    """What a client is told when the topic cannot be written (as Kafka maps it): nothing that is
+    """The error for a client when the topic cannot be written (as Kafka maps it): nothing that is
     not retriable, because the transaction is as it was."""
     if code in {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -5,7 +5,7 @@
            partitions? [topic, [partition i32]], last_update_ms i64, start_ms i64,
            tagged: 0 previous_producer_id i64, 1 next_producer_id i64, 2 client version i16
 
-A null value is a tombstone. Written: version 1 (Kafka 3.5 and later read it). Read besides:
+A null value is a tombstone. Written: version 1 (Kafka 3.5 and later read it). Also read:
 version 0, as Kafka to 3.9 writes it. Source: ``TransactionLogKey/Value.json`` of Kafka 3.9 and 4.3.
 """
 

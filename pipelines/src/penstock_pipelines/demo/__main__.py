@@ -2,7 +2,7 @@
 
 Brings the services up with the user's own command, plays the acts of ``stage.py``, and ends with
 the books of every window. On a terminal the services stay up until Ctrl-C; without one, or with
-``CI=true``, everything is stopped, and the exit code is 0 only if all went as told.
+``CI=true``, everything is stopped, and the exit code is 0 only if all went as planned.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PAGES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; 0 when every window ended as it should and act two went as told."""
+    """Run the demo; 0 when every window ended as it should and act two went as planned."""
     parser = argparse.ArgumentParser(prog="penstock-demo", description=__doc__)
     parser.add_argument(
         "--rate", type=float, default=RATE_DEFAULT, help="records a second, all producers together"
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A second signal while the services are being stopped would leave them running.
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, signal.SIG_IGN)
-        stage.crew.stop()
+        stage.producers.stop()
         run_command(settings, ["down"])
     return code
 
@@ -77,11 +77,11 @@ def _play(stage: Stage, out: Console) -> int:
         stage.act_two()
         seen = stage.finale()
     except DemoError as error:
-        out.print(f"\n[red]The demo did not go as told:[/] {error}", soft_wrap=True)
+        out.print(f"\n[red]The demo did not go as planned:[/] {error}", soft_wrap=True)
         out.print("penstock status · penstock logs daemon · penstock alert list")
         return 1
     _conclude(stage, out, seen)
-    out.print(f"\nAll went as told, in {stage.clock.monotonic() - started:.0f} s.")
+    out.print(f"\nAll went as planned, in {stage.clock.monotonic() - started:.0f} s.")
     return 0
 
 

@@ -33,8 +33,8 @@ class _Member:
 
 
 @dataclass(slots=True)
-class Crew:
-    """Producer processes by the name of their role; each says its progress into its own log."""
+class ProducerProcesses:
+    """Producer processes by the name of their role; each writes its progress to its own log."""
 
     bootstrap_servers: str
     directory: Path
@@ -62,20 +62,20 @@ class Crew:
         member.process.kill()
         member.process.wait()
 
-    def fallen(self) -> list[str]:
+    def ended(self) -> list[str]:
         """Roles whose process has ended."""
         return [name for name, m in self.members.items() if m.process.poll() is not None]
 
-    def last_words(self, name: str) -> str:
+    def last_output(self, name: str) -> str:
         """The end of a producer's log, for the message about its failure."""
         return self.members[name].log.read_text(errors="replace")[-500:].strip()
 
     def sent(self) -> int:
-        """Records sent so far, as the living producers last said."""
+        """Records sent so far, as the running producers last reported."""
         return sum(_last_progress(m.log).get("sent", 0) for m in self.members.values())
 
     def incarnation(self, name: str) -> str:
-        """The audited producer's id, as its process last said."""
+        """The audited producer's id, as its process last reported."""
         return str(_last_progress(self.members[name].log).get("incarnation", ""))
 
     def stop(self, names: Sequence[str] | None = None) -> None:

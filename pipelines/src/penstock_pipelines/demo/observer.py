@@ -42,7 +42,7 @@ class Observer:
         self._penstock = penstock
         self._topics = topics
         self._first: dict[str, int] = {}
-        self._settled: dict[tuple[str, int], Seen] = {}
+        self._final: dict[tuple[str, int], Seen] = {}
         self._alerts_before = len(list(read_alerts(penstock.settings.alert_file)))
 
     def missing_topics(self) -> list[str]:
@@ -70,11 +70,11 @@ class Observer:
 
     def invalidate(self, window: Window) -> None:
         """Look at this window afresh: something is being done to it."""
-        self._settled.pop((window.topic, window.sequence), None)
+        self._final.pop((window.topic, window.sequence), None)
 
     def invalidate_all(self) -> None:
         """Look at every window afresh: a decided one may have been swept since."""
-        self._settled.clear()
+        self._final.clear()
 
     def incarnations_unaudited(self, window: Window) -> set[str]:
         """Producers whose records in the window carry no claim."""
@@ -101,11 +101,11 @@ class Observer:
 
     def _see(self, window: Window) -> Seen:
         place = (window.topic, window.sequence)
-        if place in self._settled:
-            return self._settled[place]
+        if place in self._final:
+            return self._final[place]
         seen = Seen(window, summary(self._penstock, window))
         if seen.decided:
-            self._settled[place] = seen
+            self._final[place] = seen
         return seen
 
 

@@ -127,7 +127,7 @@ def _run(options: argparse.Namespace, stopped: Callable[[], bool]) -> int:
             options.kind, topic, os.getpid(), str(producer.incarnation), next_offset=offset
         )
 
-        def told(error: Any, _message: Any) -> None:
+        def report(error: Any, _message: Any) -> None:
             if error is None:
                 progress.acknowledged += 1
             else:
@@ -145,7 +145,7 @@ def _run(options: argparse.Namespace, stopped: Callable[[], bool]) -> int:
             if choose.random() < options.malformed_share:
                 value = malformed(options.kind, event.value, choose)[1]
                 progress.malformed += 1
-            _send(producer, topic, event.key, value, told)
+            _send(producer, topic, event.key, value, report)
             progress.sent += 1
             progress.next_offset = event.row + 1
             reporter.step(progress)
@@ -157,12 +157,16 @@ def _run(options: argparse.Namespace, stopped: Callable[[], bool]) -> int:
 
 
 def _send(
-    producer: AuditedProducer, topic: str, key: str, value: bytes, told: Callable[[Any, Any], None]
+    producer: AuditedProducer,
+    topic: str,
+    key: str,
+    value: bytes,
+    report: Callable[[Any, Any], None],
 ) -> None:
     producer.poll(0)
     while True:
         try:
-            producer.produce(topic, value, key, on_delivery=told)
+            producer.produce(topic, value, key, on_delivery=report)
             return
         except BufferError:
             producer.poll(QUEUE_FULL_POLL_SECONDS)

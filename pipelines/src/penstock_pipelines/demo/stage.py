@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from penstock_pipelines.demo.crew import Crew, Role
+from penstock_pipelines.demo.crew import ProducerProcesses, Role
 from penstock_pipelines.demo.observer import Observer, Seen, coordinates, find_alert
 from penstock_platform.cli.project import Connections
 from penstock_platform.domain.books import WindowState
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class DemoError(RuntimeError):
-    """The story did not go as told: what was expected, and what was seen."""
+    """The demo did not go as planned: what was expected, and what was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Stage:
     directory: Path = field(init=False)
     penstock: Connections = field(init=False)
     observer: Observer = field(init=False)
-    crew: Crew = field(init=False)
+    producers: ProducerProcesses = field(init=False)
     clock: SystemClock = field(default_factory=SystemClock)
     killed_incarnation: str = ""
     first_proven_seconds: float | None = None
@@ -77,7 +77,7 @@ class Stage:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.penstock = Connections(self.settings)
         self.observer = Observer(self.penstock, TOPICS)
-        self.crew = Crew(self.settings.bootstrap_servers, self.directory)
+        self.producers = ProducerProcesses(self.settings.bootstrap_servers, self.directory)
 
     def act_one(self) -> None:
         """Real records flow, windows close and balance; a producer dies without a word."""
@@ -86,7 +86,7 @@ class Stage:
         self.observer.begin()
         self._until_minute_is_young()
         for role in self._roles():
-            pid = self.crew.start(role)
+            pid = self.producers.start(role)
             self._say(f"{role.name} (pid {pid}) sends {role.rate:,.0f} records a second")
         first = self._wait("the first window to close", self._first_window)
         self._say(
@@ -110,8 +110,8 @@ class Stage:
             self._sabotage("weather", remove=11, duplicate=11),
         ]
         alerts = {s.topic: self._await_alert(s) for s in sabotages}
-        self.crew.stop()
-        self._say(f"the producers end: {self.crew.sent():,} records sent by those that end now")
+        self.producers.stop()
+        self._say(f"the producers end: {self.producers.sent():,} records sent by them")
         for sabotage in sabotages:
             self._repair(sabotage, alerts[sabotage.topic])
 
@@ -119,7 +119,7 @@ class Stage:
         """Every window that holds a record of this performance, once all are decided."""
         self._title("Finale: the books")
         closing = self.clock.now()
-        self._wait("the last window to close and balance", lambda: self._settled(closing))
+        self._wait("the last window to close and balance", lambda: self._is_finished(closing))
         self.observer.invalidate_all()
         seen = [s for s in self.observer.all_windows() if s.window.record_count]
         for window in seen:
@@ -151,12 +151,12 @@ class Stage:
     def _kill_one(self) -> None:
         """After the first books, so that the kill lies in a later window, however late they are."""
         self.killed_incarnation = self._wait(
-            f"{VICTIM} to say who it is", lambda: self.crew.incarnation(VICTIM)
+            f"{VICTIM} to say who it is", lambda: self.producers.incarnation(VICTIM)
         )
-        role = self.crew.members[VICTIM].role
-        self.crew.kill(VICTIM)
+        role = self.producers.members[VICTIM].role
+        self.producers.kill(VICTIM)
         self._say(f"{VICTIM} is killed with -9: what it sent last, nobody claims")
-        pid = self.crew.start(role)
+        pid = self.producers.start(role)
         self._say(f"{VICTIM} is back (pid {pid})")
 
     def _all_decided(self, window: str) -> bool:
@@ -238,7 +238,7 @@ class Stage:
 
     # --- finale ---------------------------------------------------------------------------------
 
-    def _settled(self, closing: datetime) -> bool:
+    def _is_finished(self, closing: datetime) -> bool:
         """Every topic has a window that closed after the last record, and all are decided."""
         for topic in TOPICS:
             windows = self.observer.windows(topic)
@@ -288,8 +288,8 @@ class Stage:
             )
 
     def _alive(self) -> None:
-        for name in self.crew.fallen():
-            raise DemoError(f"producer {name} ended: {self.crew.last_words(name)}")
+        for name in self.producers.ended():
+            raise DemoError(f"producer {name} ended: {self.producers.last_output(name)}")
 
     def _wait(self, what: str, look: Callable[[], T | None]) -> T:
         """What ``look`` finds, once it finds something; DemoError when nothing moves any more."""
@@ -311,7 +311,7 @@ class Stage:
 
     def _movement(self) -> Hashable:
         """Changes while anything goes on: windows are decided, alerts sent, records produced."""
-        return (self.crew.sent(), *self.observer.movement())
+        return (self.producers.sent(), *self.observer.movement())
 
     def _title(self, text: str) -> None:
         self.out.rule(f"[bold]{text}", align="left")

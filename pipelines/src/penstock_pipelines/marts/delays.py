@@ -66,10 +66,10 @@ def rebuild(spark: SparkSession, table: str) -> Mart:
     rows.coalesce(1).sortWithinPartitions("origin", "carrier", "hour").writeTo(table).using(
         "iceberg"
     ).createOrReplace()
-    return _told(spark.table(table))
+    return _described(spark.table(table))
 
 
-def _told(mart: DataFrame) -> Mart:
+def _described(mart: DataFrame) -> Mart:
     found = mart.collect()
     hours: dict[tuple[str, int], list[Any]] = {}
     for row in found:

@@ -23,8 +23,8 @@ def command(ctx: click.Context, output: str) -> None:
     for finding in examine(here):
         findings.append(finding)
         if output == "table":
-            out.print(f"{_MARKS[finding.verdict]} {finding.subject:<15} {finding.text}")
-    problems = sum(finding.verdict == PROBLEM for finding in findings)
+            out.print(f"{_MARKS[finding.status]} {finding.subject:<15} {finding.text}")
+    problems = sum(finding.status == PROBLEM for finding in findings)
     if output == "json":
         print_json({"home": str(here.home), "findings": [asdict(f) for f in findings]})
     else:

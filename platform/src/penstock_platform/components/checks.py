@@ -1,8 +1,8 @@
 """Partitioned asset checks, in the one place that touches Dagster's preview of them.
 
-A window's verdict is an asset check on that window's partition. Three ways lead to one: inside the
+A window's result is an asset check on that window's partition. Three ways lead to one: inside the
 landing run (``window_check`` in the asset's own step, so that it can block), check-only (the same
-step with nothing but the check selected), and ``report_verdict`` for a job that judges several
+step with nothing but the check selected), and ``report_check_result`` for a job that judges several
 windows at once (a single run over several partitions would record its checks without a partition,
 Dagster 1.13).
 """
@@ -46,7 +46,7 @@ def window_check(
         )
 
 
-def verdict(
+def check_result(
     result: EquationResult,
     asset: dg.AssetKey,
     *,
@@ -57,7 +57,7 @@ def verdict(
 ) -> dg.AssetCheckResult:
     """An equation's outcome as the result of the check that bears its name.
 
-    PENDING passes: evidence that is still due is nobody's failure, and alerts nobody. ``accepted``:
+    PENDING passes: evidence that is still due is no failure, and raises no alert. ``accepted``:
     a person has accepted all that the window's book found.
     """
     forgiven = accepted or (accept_unaudited and result.state is WindowState.UNAUDITED)
@@ -72,19 +72,19 @@ def verdict(
     )
 
 
-def report_verdict(
+def report_check_result(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
     result: dg.AssetCheckResult,
     partition: str,
 ) -> None:
-    """Record a verdict for one window's partition, from a run that judges many.
+    """Record a check's result for one window's partition, from a run that judges many.
 
     As an event of that run: Dagster keeps one evaluation of a check and partition for each run, and
     all reports outside of any run count as one run, so a second such report of a window would be
     refused (a unique index of ``asset_check_executions``).
     """
     if result.asset_key is None or result.check_name is None:
-        raise ValueError("a verdict names its asset and its check")
+        raise ValueError("a result must name its asset and its check")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
         evaluation = dg.AssetCheckEvaluation(

@@ -16,7 +16,7 @@ from typing import Any
 
 import dagster as dg
 
-from penstock_platform.components.checks import verdict, window_check
+from penstock_platform.components.checks import check_result, window_check
 from penstock_platform.components.metadata import landing_metadata, table, tick_metadata
 from penstock_platform.components.names import TOPIC_TAG
 from penstock_platform.components.ownership import (
@@ -45,7 +45,7 @@ REASON_SCHEMA = dg.TableSchema(
     ]
 )
 Events = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]
-# What passes by itself: Spark or S3 restarting. A failed proof is a verdict and not tried again.
+# What passes by itself: Spark or S3 restarting. A failed proof is a result and not tried again.
 RETRIES = dg.RetryPolicy(max_retries=3, delay=3, backoff=dg.Backoff.EXPONENTIAL)
 BACKFILL = dg.BackfillPolicy.multi_run(1)
 
@@ -153,7 +153,7 @@ def judgement(
 ) -> dg.AssetCheckResult:
     """What a window's book says of an equation, as the topic's declaration weighs it."""
     audit = plan.spec.audit
-    return verdict(
+    return check_result(
         result_of(book, equation),
         key,
         severity="ERROR" if blocks(equation) else audit.severity,
@@ -272,7 +272,7 @@ def build_silver(plan: TopicPlan) -> dg.AssetsDefinition:
             metadata["quarantine_table"] = plan.quarantine_table
             yield step.materialised(key, metadata)
         yield step.judged(key, books, Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED)
-        yield contract_verdict(key, step.quarantine_reasons())
+        yield contract_result(key, step.quarantine_reasons())
 
     return _window_asset(
         plan,
@@ -306,17 +306,17 @@ def build_silver(plan: TopicPlan) -> dg.AssetsDefinition:
     )
 
 
-def contract_verdict(key: dg.AssetKey, reasons: Mapping[str, int]) -> dg.AssetCheckResult:
+def contract_result(key: dg.AssetKey, reasons: Mapping[str, int]) -> dg.AssetCheckResult:
     """How many records do not parse, and why. Amiss, and nobody's loss: a warning."""
     bad = sum(reasons.values())
     most = sorted(reasons.items(), key=lambda item: -item[1])
-    told = "; ".join(f"{count:,} {reason}" for reason, count in most[:REASONS_IN_SENTENCE])
+    listed = "; ".join(f"{count:,} {reason}" for reason, count in most[:REASONS_IN_SENTENCE])
     return dg.AssetCheckResult(
         asset_key=key,
         check_name=CONTRACT_CHECK,
         passed=not bad,
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"{bad:,} records in quarantine: {told}" if bad else "every record parses",
+        description=f"{bad:,} records in quarantine: {listed}" if bad else "every record parses",
         metadata={
             "quarantined": bad,
             "reasons": table([{"reason": r, "records": n} for r, n in most], REASON_SCHEMA),

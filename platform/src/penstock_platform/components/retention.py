@@ -16,9 +16,9 @@ from penstock_platform.components.schedules import SWEEP, build_schedule
 from penstock_platform.domain.retention import (
     PartitionLog,
     SweepAction,
+    SweepCandidate,
     SweepPlan,
     SweepPolicy,
-    WindowStanding,
     new_leaders,
     plan_sweep,
 )
@@ -144,16 +144,16 @@ def explain(penstock: Connections, plan: TopicPlan) -> tuple[SweepPlan, list[Win
 
     not_now = new_leader_reason(penstock, ref, offsets)
 
-    def planned(standings: Sequence[WindowStanding]) -> SweepPlan:
+    def planned(candidates: Sequence[SweepCandidate]) -> SweepPlan:
         return plan_sweep(
-            now, standings, policy, starts, logs=logs, later_starts=later, not_now=not_now
+            now, candidates, policy, starts, logs=logs, later_starts=later, not_now=not_now
         )
 
     # Which are due does not depend on proof: prove those alone.
-    ages = planned([WindowStanding(w) for w in windows])
+    ages = planned([SweepCandidate(w) for w in windows])
     due = {d.sequence for d in ages.decisions if d.action is SweepAction.HOLD}
     return planned(
-        [standing(penstock, plan, w, proving=w.sequence in due) for w in windows]
+        [candidate(penstock, plan, w, proving=w.sequence in due) for w in windows]
     ), windows
 
 
@@ -220,14 +220,14 @@ def first_in_log(penstock: Connections, ref: TopicRef, starts: dict[int, int]) -
     return low
 
 
-def standing(
+def candidate(
     penstock: Connections, plan: TopicPlan, window: Window, *, proving: bool
-) -> WindowStanding:
+) -> SweepCandidate:
     """A window with its book, and where it is due with equations 1 and 3 judged now."""
     if not proving:
-        return WindowStanding(window)
+        return SweepCandidate(window)
     books = Bookkeeper(penstock)
-    return WindowStanding(
+    return SweepCandidate(
         window=window,
         reproved=books.judge_landed(window, plan.spec).result,
         parsed=books.judge_parsed(window, plan.spec).result if plan.contract is not None else None,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from penstock_platform.components.checks import report_verdict
+from penstock_platform.components.checks import report_check_result
 from penstock_platform.components.landing import tick_judgement
 from penstock_platform.components.metadata import table
 from penstock_platform.components.plan import TopicPlan
@@ -94,7 +94,7 @@ def build_reverify(plans: Sequence[TopicPlan], settings: Settings) -> dg.Definit
         wrong = [row for row in rows if row["state"] != "BALANCED"]
         yield dg.MaterializeResult(
             metadata={
-                "verdicts": len(rows) - len(failed),
+                "results": len(rows) - len(failed),
                 "not_balanced": len(wrong) - len(failed),
                 "not_verified": len(failed),
                 "windows_read": sum(bool(one.judged) for _, one in looked),
@@ -164,7 +164,7 @@ def report_news(
     for (partition, equation), window in new.items():
         key = EQUATION_ASSETS[equation](plan)
         shown = tick_judgement(penstock, plan, key, window, equation)
-        report_verdict(context, shown, partition)
+        report_check_result(context, shown, partition)
         context.log.warning("%s %s: %s", plan.name, window.name, shown.description)
 
 

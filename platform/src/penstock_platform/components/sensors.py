@@ -22,7 +22,7 @@ from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.schedules import LANDING, PRIORITY_TAG
 from penstock_platform.components.settle import SETTLE_JOB
 from penstock_platform.components.ticks import Tick
-from penstock_platform.components.verdicts import came_to_verdict
+from penstock_platform.components.verdicts import has_result
 from penstock_platform.domain.attempts import (
     Action,
     Decision,
@@ -129,7 +129,7 @@ def freeze(penstock: Connections, plan: TopicPlan) -> list[Window]:
     """Publish the topic's due windows; returns those that this call published."""
     if plan.spec.land is None:
         return []
-    penstock.kafka.ref(plan.name)  # a start is settled only for a topic that exists
+    penstock.kafka.ref(plan.name)  # a start is decided only for a topic that exists
     start = penstock.windows.partition_start(
         plan.cluster, plan.name, plan.spec.land.cron, penstock.clock.now()
     )
@@ -162,7 +162,7 @@ def unlanded(tick: Tick, plan: TopicPlan) -> list[Window]:
     ref = tick.penstock.kafka.ref(plan.name)
 
     def waits(window: Window) -> bool:
-        return not came_to_verdict(plan, store.newest_book(ref, window.sequence))
+        return not has_result(plan, store.newest_book(ref, window.sequence))
 
     return tick.waiting(ref, waits)
 
@@ -222,7 +222,7 @@ def landing_requests(
 
 def unfinished(tick: Tick, plan: TopicPlan, window: Window) -> bool:
     book = tick.penstock.windows.newest_book(window.ref, window.sequence)
-    return not came_to_verdict(plan, book)
+    return not has_result(plan, book)
 
 
 def waiting_note(found: Decision) -> str:

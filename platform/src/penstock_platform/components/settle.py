@@ -1,9 +1,9 @@
-"""Empty windows, settled many at a time.
+"""Empty windows, proven many at a time.
 
 A window without records needs no Spark: it is landed when the table holds nothing of it. Idle
 topics close such windows all the time, and a pause of the platform leaves hundreds. One run proves
-them all by the same equations, archives their books, and reports materialisation and verdicts on
-each window's own partition.
+them all by the same equations, archives their books, and reports materialisation and check results
+on each window's own partition.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from typing import Any
 
 import dagster as dg
 
-from penstock_platform.components.checks import report_verdict
-from penstock_platform.components.landing import book_metadata, contract_verdict, judgement
+from penstock_platform.components.checks import report_check_result
+from penstock_platform.components.landing import book_metadata, contract_result, judgement
 from penstock_platform.components.metadata import window_metadata
 from penstock_platform.components.plan import TopicPlan
-from penstock_platform.components.verdicts import came_to_verdict
+from penstock_platform.components.verdicts import has_result
 from penstock_platform.domain.books import Book, Equation
 from penstock_platform.domain.windows import TopicRef, Window, check_link
 from penstock_platform.resources.books import Bookkeeper
@@ -39,9 +39,9 @@ def build_settle_job(plans: Sequence[TopicPlan]) -> dg.JobDefinition:
         penstock: Connections = context.resources.penstock
         failed: list[str] = []
         for plan in plans:
-            settled, errors = settle_topic(context, penstock, plan)
-            if settled:
-                context.log.info("%s: %d empty windows settled", plan.name, settled)
+            proven, errors = settle_topic(context, penstock, plan)
+            if proven:
+                context.log.info("%s: %d empty windows proven", plan.name, proven)
             failed += errors
         if failed:  # every other topic and window is done
             raise dg.Failure("; ".join(failed), allow_retries=False)
@@ -49,7 +49,7 @@ def build_settle_job(plans: Sequence[TopicPlan]) -> dg.JobDefinition:
     @dg.job(
         name=SETTLE_JOB,
         executor_def=dg.in_process_executor,
-        description="Settle windows that hold no records.",
+        description="Prove windows that hold no records.",
     )
     def settle() -> None:
         settle_empty_windows()
@@ -60,11 +60,11 @@ def build_settle_job(plans: Sequence[TopicPlan]) -> dg.JobDefinition:
 def settle_topic(
     context: dg.OpExecutionContext, penstock: Connections, plan: TopicPlan
 ) -> tuple[int, list[str]]:
-    """Settle the topic's empty windows that have no result yet, newest last.
+    """Prove the topic's empty windows that have no result yet, newest last.
 
     Returns how many, and a sentence for each that could not be: one stops no other.
     """
-    settled = 0
+    proven = 0
     errors: list[str] = []
     try:
         ref = penstock.kafka.ref(plan.name)
@@ -76,11 +76,11 @@ def settle_topic(
     last = newest.sequence if newest is not None else -1
     for sequence in range(max(0, last + 1 - WINDOWS_MAX), last + 1):
         try:
-            settled += settle_if_due(context, penstock, plan, ref, sequence)
+            proven += settle_if_due(context, penstock, plan, ref, sequence)
         except Exception as error:
-            context.log.exception("%s window %d could not be settled", plan.name, sequence)
+            context.log.exception("%s window %d could not be proven", plan.name, sequence)
             errors.append(f"{plan.name} window {sequence}: {error}")
-    return settled, errors
+    return proven, errors
 
 
 def settle_if_due(
@@ -90,12 +90,12 @@ def settle_if_due(
     ref: TopicRef,
     sequence: int,
 ) -> bool:
-    """Settle one window where it is empty and has no result; whether it was."""
+    """Prove one window where it is empty and has no result; whether it was."""
     window = penstock.windows.get(ref, sequence)
     if window is None or window.record_count:
         return False
     check_link(penstock.windows.get(ref, sequence - 1) if sequence else None, window)
-    if came_to_verdict(plan, penstock.windows.newest_book(ref, sequence)):
+    if has_result(plan, penstock.windows.newest_book(ref, sequence)):
         return False
     settle_window(context, penstock, plan, window)
     return True
@@ -113,7 +113,7 @@ def settle_window(
     if plan.contract is not None:
         book = books.prove_parsed(window, plan.spec)
         stages.append((plan.silver_key, Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED, book))
-        report_verdict(context, contract_verdict(plan.silver_key, {}), window.window)
+        report_check_result(context, contract_result(plan.silver_key, {}), window.window)
     book = books.prove_produced(window, plan.spec)
     stages.append((plan.books_key, Equation.PRODUCED_EQUALS_STORED, book))
     for key, equation, made in stages:
@@ -128,4 +128,4 @@ def settle_window(
                 tags={"dagster/data_version": window.sha256},
             )
         )
-        report_verdict(context, judgement(plan, key, window, made, equation), window.window)
+        report_check_result(context, judgement(plan, key, window, made, equation), window.window)

@@ -6,8 +6,8 @@ from penstock_platform.components.plan import TopicPlan
 from penstock_platform.domain.books import Book, Equation, WindowState
 
 
-def came_to_verdict(plan: TopicPlan, book: Book | None) -> bool:
-    """Whether a landing got as far as it can: a failed proof is a verdict too.
+def has_result(plan: TopicPlan, book: Book | None) -> bool:
+    """Whether a landing got as far as it can: a failed proof is a result too.
 
     Only results about the newest landing count. One that is PENDING is none: the log did not
     answer.

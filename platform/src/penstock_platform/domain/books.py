@@ -100,7 +100,7 @@ FINDING_STATES: dict[str, WindowState | None] = {
     "incarnation_silent": WindowState.UNAUDITED,  # the same; its producer died without a word
     "unstamped": WindowState.UNAUDITED,  # stored by a client that is not audited
     "lost_event": WindowState.UNAUDITED,  # an event's number is missing, and records with it
-    "unacknowledged": None,  # stored, though its producer was never told so
+    "unacknowledged": None,  # stored, though its producer got no acknowledgement
     "client_failure": None,  # given up by the client itself: its loss, not the broker's
 }
 

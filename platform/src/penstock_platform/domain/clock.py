@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The time of day and a stopwatch. The twin for tests is ``testing.ManualClock``."""
+    """The time of day and a stopwatch. In tests it is ``testing.ManualClock``."""
 
     def now(self) -> datetime:
         """The time of day, aware, in UTC."""

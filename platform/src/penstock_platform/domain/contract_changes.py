@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock_platform.domain.contract import COORDINATE_COLUMNS, Contract
 
-SparkType = Any  # a recursive union, which mypy would have to be told of at each use
+SparkType = Any  # a recursive union, which mypy would have to be given at each use
 _WIDER = {("int", "bigint"), ("float", "double")}
 _JSON_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 _TOKEN = re.compile(r"`(?:[^`]|``)*`|[<>,:]|[^<>,:`]+")

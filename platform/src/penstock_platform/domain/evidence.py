@@ -9,13 +9,13 @@ found                         finding, and the state it makes
 ============================  ==========================================================
 claimed, not stored           missing: MISSING
 claimed past the log's end    beyond_log_end: MISSING at once, for a lost tail falls in no
-                              window; told by the windows that nothing follows in the log
+                              window; reported by the windows that nothing follows in the log
 sequence stored twice         duplicate: DUPLICATE (the copy that is not claimed)
 … the other out of sight      duplicate: DUPLICATE, when the grace is over
 claim complete, digest other  corrupt: CORRUPT
 stored, not claimed           pending: PENDING until the grace is over, then
                               unclaimed or incarnation_silent: UNAUDITED
-… and given up by its client  unacknowledged: told, no loss
+… and given up by its client  unacknowledged: reported, no loss
 stored without audit header   unstamped: UNAUDITED
 event number left out, and    lost_event: PENDING, then UNAUDITED
 sequences with it
@@ -431,13 +431,13 @@ def _lost_with_events(
 
 
 def _notes(window: Window, producers: Mapping[int, Producer], tally: _Tally) -> list[Finding]:
-    """What is told and is no loss of the broker's."""
+    """What is reported and is no loss of the broker's."""
     findings = [
         Finding(
             "unacknowledged",
             merge(ranges),
             str(incarnation),
-            "stored, though their producer was told that they failed",
+            "stored, though their producer got an error",
         )
         for incarnation, ranges in tally.unacknowledged.items()
     ]
@@ -449,13 +449,13 @@ def _notes(window: Window, producers: Mapping[int, Producer], tally: _Tally) -> 
             if opened <= sent_at_ms < frozen:
                 by_error.setdefault(error, []).append(OffsetRange(SEQUENCES, first, end))
         for error, spans in by_error.items():
-            told = ", ".join(f"{r.start}-{r.end - 1}" for r in merge(spans)[:5])
+            spelled = ", ".join(f"{r.start}-{r.end - 1}" for r in merge(spans)[:5])
             findings.append(
                 Finding(
                     "client_failure",
                     (),
                     str(incarnation),
-                    f"{error}; sequences {told}",
+                    f"{error}; sequences {spelled}",
                     records=count(spans),
                 )
             )

@@ -40,7 +40,7 @@ class SweepAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WindowStanding:
+class SweepCandidate:
     """A window and what is known of it now. ``reproved`` is equation 1 judged in this run, None
     when it was not; ``parsed`` is equation 3 judged in this run, None where the topic has no
     contract."""
@@ -109,7 +109,7 @@ class SweepPolicy:
 
 def plan_sweep(
     now: datetime,
-    standings: Sequence[WindowStanding],
+    candidates: Sequence[SweepCandidate],
     policy: SweepPolicy,
     log_starts: Mapping[int, int],
     disk: Disk | None = None,
@@ -118,27 +118,27 @@ def plan_sweep(
     later_starts: Mapping[int, int] | None = None,
     not_now: str = "",
 ) -> SweepPlan:
-    """Decide on every window of ``standings``, a run of consecutive windows, oldest first.
+    """Decide on every window of ``candidates``, a run of consecutive windows, oldest first.
 
     ``log_starts`` are the log's first offsets now. ``logs`` gives the sizes that ``max_bytes`` is
     about; None where they are not known, which is a risk. ``later_starts``: per partition the least
-    offset at which a window behind the standings begins, where one was truncated. ``not_now``: why
+    offset at which a window behind the candidates begins, where one was truncated. ``not_now``: why
     nothing may be deleted now, whatever is proven; empty where nothing speaks against it.
 
-    A window whose predecessor is not among the standings and not gone from the log is the caller's
+    A window whose predecessor is not among the candidates and not gone from the log is the caller's
     error and raises ValueError: deleting before an offset deletes everything before it.
     """
-    _check_consecutive(standings)
-    ends = ends_in_log([s.window for s in standings], later_starts or {})
+    _check_consecutive(candidates)
+    ends = ends_in_log([s.window for s in candidates], later_starts or {})
     decisions: list[SweepDecision] = []
     blocked_by: str | None = None
-    for number, standing in enumerate(standings):
-        window = standing.window
+    for number, candidate in enumerate(candidates):
+        window = candidate.window
         if all(log_starts.get(p, 0) >= end for p, end in ends[number].items()):
             action, reason = SweepAction.GONE, "already deleted from the log"
         else:
             size = bytes_from(window, logs) if logs is not None else None
-            action, reason = _decide(now, standing, policy, size)
+            action, reason = _decide(now, candidate, policy, size)
             if not_now and action is SweepAction.DELETE:
                 action, reason = SweepAction.KEEP, f"{reason}; but {not_now}"
             if blocked_by is not None and action is SweepAction.DELETE:
@@ -193,28 +193,28 @@ def ends_in_log(windows: Sequence[Window], later_starts: Mapping[int, int]) -> l
     return ends[::-1]
 
 
-def unproven_reason(standing: WindowStanding, accept_unaudited: bool) -> str | None:
+def unproven_reason(candidate: SweepCandidate, accept_unaudited: bool) -> str | None:
     """Why the window may not be deleted, or None when it may."""
-    landed, book = standing.reproved, standing.book
+    landed, book = candidate.reproved, candidate.book
     if landed is None:
         return "stored = landed was not proved in this run"
-    if not landed.balanced and not _accepted(landed.findings, standing.acceptances):
+    if not landed.balanced and not _accepted(landed.findings, candidate.acceptances):
         return f"stored = landed is {landed.state}"
-    parsed = standing.parsed
+    parsed = candidate.parsed
     if (
         parsed is not None
         and not parsed.balanced
-        and not _accepted(parsed.findings, standing.acceptances)
+        and not _accepted(parsed.findings, candidate.acceptances)
     ):
         return f"parsed + quarantined = landed is {parsed.state}"
-    if book is None or book.window_sha256 != standing.window.sha256:
+    if book is None or book.window_sha256 != candidate.window.sha256:
         return "it has no book"
     if book.landing != landed.landing:
         return "it was landed again since its newest book"
-    return _unheard_reason(book, standing.acceptances, accept_unaudited)
+    return _unaudited_reason(book, candidate.acceptances, accept_unaudited)
 
 
-def _unheard_reason(
+def _unaudited_reason(
     book: Book, acceptances: Sequence[Acceptance], accept_unaudited: bool
 ) -> str | None:
     produced = book.judged(Equation.PRODUCED_EQUALS_STORED)
@@ -227,14 +227,14 @@ def _unheard_reason(
 
 
 def _decide(
-    now: datetime, standing: WindowStanding, policy: SweepPolicy, bytes_from_here: int | None
+    now: datetime, candidate: SweepCandidate, policy: SweepPolicy, bytes_from_here: int | None
 ) -> tuple[SweepAction, str]:
     if policy.compacted:
         return SweepAction.KEEP, "compacted topics are not swept"
-    due = _due(now, standing.window, policy.retention, bytes_from_here)
+    due = _due(now, candidate.window, policy.retention, bytes_from_here)
     if not due.now:
         return SweepAction.KEEP, due.why
-    reason = unproven_reason(standing, policy.accept_unaudited)
+    reason = unproven_reason(candidate, policy.accept_unaudited)
     if reason is not None:
         return SweepAction.HOLD, f"{due.why}, but {reason}"
     return SweepAction.DELETE, f"{due.why}, and it is proven"
@@ -296,7 +296,7 @@ def _risks(decisions: Sequence[SweepDecision], disk: Disk | None) -> list[str]:
     return risks
 
 
-def _check_consecutive(standings: Sequence[WindowStanding]) -> None:
-    sequences = [standing.window.sequence for standing in standings]
+def _check_consecutive(candidates: Sequence[SweepCandidate]) -> None:
+    sequences = [candidate.window.sequence for candidate in candidates]
     if sequences and sequences != list(range(sequences[0], sequences[0] + len(sequences))):
         raise ValueError(f"a sweep needs consecutive windows, oldest first; got {sequences}")

@@ -96,7 +96,7 @@ class TopicMetadata(_Part):
 
 
 class PartitionsSpec(_Part):
-    """``spec``: what the broker is told. ``configs`` are Kafka's topic configs by their names."""
+    """``spec``: what the broker gets. ``configs`` are Kafka's topic configs by their names."""
 
     partitions: int = Field(default=1, ge=1, le=10_000)
     replicas: int = Field(default=1, ge=1, le=32)

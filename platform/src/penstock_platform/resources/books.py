@@ -16,7 +16,6 @@ from penstock_platform.domain.books import (
     Book,
     Equation,
     EquationResult,
-    WindowState,
     applying,
 )
 from penstock_platform.domain.claims import StoredRecords
@@ -197,13 +196,4 @@ def changed(before: Book | None, result: EquationResult) -> bool:
         result.state,
         result.findings,
         result.landing,
-    )
-
-
-def settled(book: Book | None) -> bool:
-    """Whether nothing more is due for the window: no evidence, no landing, no proof."""
-    return book is not None and book.state not in (
-        WindowState.FROZEN,
-        WindowState.LANDED,
-        WindowState.PENDING,
     )

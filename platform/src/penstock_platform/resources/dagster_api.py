@@ -132,14 +132,14 @@ class DagsterApi:
     ) -> RunOutcome:
         """Wait for a run's end; ``progress`` gets each change of status or step once."""
         deadline = self._clock.monotonic() + timeout_seconds
-        told: set[str] = set()
+        seen: set[str] = set()
         while True:
             run = self._one(_RUN, {"id": run_id}, "runOrError", "Run")
             news = [str(run["status"]).lower()]
             news += [f"{s['stepKey']} {str(s['status']).lower()}" for s in run["stepStats"] or ()]
             for line in news:
-                if line not in told:
-                    told.add(line)
+                if line not in seen:
+                    seen.add(line)
                     progress(line)
             if run["status"] in ENDED:
                 return self._outcome(run_id, str(run["status"]))

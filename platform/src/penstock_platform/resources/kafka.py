@@ -327,12 +327,12 @@ class KafkaCluster:
     def _drain(
         self, consumer: Consumer, topic: str, open_ranges: dict[int, OffsetRange]
     ) -> Iterator[Message]:
-        heard = self._clock.monotonic()
+        received = self._clock.monotonic()
         while open_ranges:
             messages = consumer.consume(num_messages=5000, timeout=0.5)
             if messages:
-                heard = self._clock.monotonic()
-            elif self._clock.monotonic() - heard > READ_STALL_SECONDS:
+                received = self._clock.monotonic()
+            elif self._clock.monotonic() - received > READ_STALL_SECONDS:
                 raise ClusterError(
                     f"{self._bootstrap_servers}: topic {topic} gave nothing for "
                     f"{READ_STALL_SECONDS:.0f} s; still to read: "

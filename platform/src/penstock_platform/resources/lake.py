@@ -218,14 +218,14 @@ class Lake:
             snapshot = self._table(table).current_snapshot()
         except MissingTableError:
             return None
-        return _told(snapshot) if snapshot is not None else None
+        return _described(snapshot) if snapshot is not None else None
 
     def snapshot_of_attempt(self, table: str, attempt_id: str) -> LakeSnapshot | None:
         """The commit that carries this attempt id; None when the attempt did not commit."""
         for snapshot in self._history(table):
-            told = _told(snapshot)
-            if told.attempt_id == attempt_id:
-                return told
+            found = _described(snapshot)
+            if found.attempt_id == attempt_id:
+                return found
         return None
 
     def newest_content_commit(self, table: str, window_id: str) -> LakeSnapshot | None:
@@ -239,7 +239,7 @@ class Lake:
             return None
         for snapshot in self._history(table, found):
             if _changed(found, snapshot, window_id):
-                return _told(snapshot)
+                return _described(snapshot)
         return None
 
     def snapshots_with(self, table: str, window_id: str) -> list[LakeSnapshot]:
@@ -248,7 +248,7 @@ class Lake:
             found = self._table(table)
         except MissingTableError:
             return []
-        return [_told(s) for s in self._history(table, found) if _changed(found, s, window_id)]
+        return [_described(s) for s in self._history(table, found) if _changed(found, s, window_id)]
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -326,7 +326,7 @@ def _of(window_id: str) -> BooleanExpression:
     return EqualTo("window_id", window_id)  # type: ignore[call-arg,arg-type]
 
 
-def _told(snapshot: Snapshot) -> LakeSnapshot:
+def _described(snapshot: Snapshot) -> LakeSnapshot:
     summary = snapshot.summary
     properties: dict[str, str] = dict(summary.additional_properties) if summary else {}
     return LakeSnapshot(

@@ -1,7 +1,7 @@
-"""Where a topic's partition definition begins: settled once, then the same for ever.
+"""Where a topic's partition definition begins: decided once, then never changed.
 
 The start is never the time of loading. It is the archive's object where there is one
-(``starts/<cluster>/<topic>.json``, create-only, settled by ``WindowStore.partition_start`` before
+(``starts/<cluster>/<topic>.json``, create-only, written by ``WindowStore.partition_start`` before
 the topic's first window is frozen). Until then it is the time at which this home was created,
 written once by the first process that asks: a home is older than the first window it freezes, and a
 definition of a year of minutes would cost Dagster 15 seconds to enumerate. What was read from the
@@ -28,7 +28,7 @@ from penstock_platform.resources.clock import SystemClock
 from penstock_platform.resources.windows import last_tick
 from penstock_platform.settings import Settings
 
-BIRTH_FILE = "born"
+CREATION_FILE = "born"
 REACHABLE_TIMEOUT_SECONDS = 0.5
 # Definitions can be loaded where no home is (a test, an editor); nothing is frozen there.
 WITHOUT_HOME = datetime(2026, 11, 1, tzinfo=UTC)
@@ -46,18 +46,18 @@ def partition_start(
     if archive is not None:
         try:
             data = archive.get(start_key(settings.cluster, spec.name))
-        except ArchiveError:  # not up yet: the birth of the home does, and is what gets archived
+        except ArchiveError:  # not up yet: the creation of the home does, and is archived later
             data = None
         if data is not None:
             _create(kept, data)
             return _start_of(data)
-    born = birth(settings)
-    return last_tick(spec.land.cron, born) if spec.land is not None else born
+    created = creation(settings)
+    return last_tick(spec.land.cron, created) if spec.land is not None else created
 
 
-def birth(settings: Settings) -> datetime:
-    """The minute in which this home was born, written once; without a home, a fixed early day."""
-    path = settings.dagster_home / BIRTH_FILE
+def creation(settings: Settings) -> datetime:
+    """The minute in which this home was created, written once; without a home, a fixed day."""
+    path = settings.dagster_home / CREATION_FILE
     if not path.is_file():
         if not settings.home.is_dir():
             return WITHOUT_HOME

@@ -32,7 +32,7 @@ BOOKS_EXPECTED = 3
 
 
 class NewIncarnationError(ChainError):
-    """The topic was recreated under its name; a new chain begins only when it is told to."""
+    """The topic was recreated under its name; a new chain begins only on command."""
 
 
 class LostWindowError(ChainError):
@@ -212,9 +212,9 @@ class WindowStore:
                 return entry
 
     def partition_start(self, cluster: str, topic: str, cron: str, now: datetime) -> datetime:
-        """When the first window of a topic opens: settled once, then read.
+        """When the first window of a topic opens: decided once, then read.
 
-        The first call settles on the last tick of the cron at or before ``now``, so that the
+        The first call decides on the last tick of the cron at or before ``now``, so that the
         window under way is the first one. ``cluster`` is the cluster's name in the settings.
         """
         key = keys.start_key(cluster, topic)

@@ -14,7 +14,7 @@ from penstock_platform.services.errors import ServiceError
 from penstock_platform.services.java import Java
 from penstock_platform.settings import Settings
 
-# Variables that every service carries, so that its processes can be told from others'.
+# Variables that every service carries, so that its processes can be distinguished from others.
 SERVICE_VARIABLE = "PENSTOCK_SERVICE"
 
 LOCATION_NAME = "pipelines"

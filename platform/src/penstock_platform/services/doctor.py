@@ -1,4 +1,4 @@
-"""``penstock doctor``: everything that commonly stands in the way, looked at one by one.
+"""``penstock doctor``: checks of everything that commonly keeps services from starting.
 
 Nothing is started or changed, except for probe objects in the archive, which its create-only
 interface cannot remove again: a few bytes a call under one prefix of their own.
@@ -36,7 +36,7 @@ class Finding:
     """One line of the doctor: what was checked, the result, and how to fix it."""
 
     subject: str
-    verdict: str
+    status: str
     text: str
 
 
@@ -57,7 +57,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def race(archive: Archive, writers: int = WRITERS) -> int:
-    """How many of these writers, all at once, are told that they created one and the same key.
+    """How many of these writers, all at once, are answered that they created one and the same key.
 
     One, on a store that can carry the chain of windows. Raises ArchiveError when it cannot be
     asked.

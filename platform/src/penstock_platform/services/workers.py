@@ -267,7 +267,7 @@ def ask(path: Path, question: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def renewal_arguments(arguments: argparse.Namespace) -> list[str]:
-    """What a process that begins anew is told of the definitions."""
+    """What a new process gets of the definitions."""
     if not arguments.module:
         return []
     sources = [part for path in arguments.source for part in ("--source", str(path))]

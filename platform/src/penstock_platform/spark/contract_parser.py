@@ -180,13 +180,14 @@ def _wrong_token(contract: Contract, nested: dict[str, DataType], variant: Colum
     kind = sf.schema_of_variant(variant)
     reason = sf.when(variant.isNull(), "value is not JSON")
     reason = reason.when(
-        ~kind.startswith("OBJECT"), sf.concat(sf.lit("value is not an object but "), _told(kind))
+        ~kind.startswith("OBJECT"),
+        sf.concat(sf.lit("value is not an object but "), _kind_name(kind)),
     )
     for column in contract.columns:
         found = sf.schema_of_variant(sf.try_variant_get(variant, _path(column.name), "variant"))
         reason = reason.when(
             ~(found.rlike(_token_pattern(column)) | (found == "VOID")),
-            sf.concat(sf.lit(f"{column.name} is not {column.type} but "), _told(found)),
+            sf.concat(sf.lit(f"{column.name} is not {column.type} but "), _kind_name(found)),
         )
     for column in contract.columns:  # tokens of the right kind whose contents do not fit
         found = sf.try_variant_get(variant, _path(column.name), "variant")
@@ -231,7 +232,7 @@ def _scalar_fits(variant: Column, found: Column, kind: str) -> Column:
     return fits
 
 
-def _told(kind: Column) -> Column:
+def _kind_name(kind: Column) -> Column:
     """The kind of a token as a person would name it, without a long value's inner structure."""
     return sf.lower(sf.regexp_extract(kind, "^[A-Z]+", 0))
 

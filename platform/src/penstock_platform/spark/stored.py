@@ -75,11 +75,11 @@ def _read(
         sf.col("window_id").isin([w.window_id for w in windows]) & inside
     )
     headed = rows.select("partition", "offset", "key", "value", _audit_header().alias("header"))
-    told = headed.select(
+    stamped = headed.select(
         "*", _header_number(2).alias("incarnation"), _header_number(10).alias("sequence")
     )
     whole = sf.col("incarnation").isNotNull() & sf.col("sequence").isNotNull()
-    table = told.select(
+    table = stamped.select(
         "partition",
         "offset",
         sf.when(whole, sf.col("incarnation")).otherwise(NO_INCARNATION).alias("incarnation"),

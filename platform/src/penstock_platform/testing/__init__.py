@@ -1,1 +1,1 @@
-"""Twins of the outside world, shipped for tests: archive, clock, and a cluster's offsets."""
+"""Simulations of the outside world, shipped for tests: archive, clock, and a cluster's offsets."""
