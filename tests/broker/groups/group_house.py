@@ -35,7 +35,7 @@ def subscription(topics: list[str]) -> bytes:
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
 
 
-class House:
+class Harness:
     """A broker's storage and its coordinator, without a network."""
 
     def __init__(
@@ -72,8 +72,8 @@ class House:
         )
         self.groups.load(self.store.load())
 
-    def after_a_kill(self) -> House:
-        return House(self.files.kill(), self.clock, limits=self.limits, numbers=self.numbers)
+    def after_a_kill(self) -> Harness:
+        return Harness(self.files.kill(), self.clock, limits=self.limits, numbers=self.numbers)
 
     def commit(
         self, group: str, offset: int, *, generation: int = -1, member: str = ""

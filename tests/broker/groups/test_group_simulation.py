@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from group_house import NONE, House, subscription
+from group_house import NONE, Harness, subscription
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.members import (
@@ -44,8 +44,8 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         limits = GroupLimits(self.random.choice([0, 500, 3_000]), 1_000)
-        self.house = House(limits=limits)
-        self.clock = self.house.clock
+        self.harness = Harness(limits=limits)
+        self.clock = self.harness.clock
         self.loss = 0.0
         self.owners: dict[tuple[int, int], str] = {}
         self.clients: list[Client] = []
@@ -55,20 +55,20 @@ class World:
 
     def kill_broker(self) -> None:
         """Clients that wait for an answer get none; only what is in the log remains."""
-        self.house = self.house.after_a_kill()
+        self.harness = self.harness.after_a_kill()
 
     def ask(
-        self, send: Callable[[House, Callable[[Result], None]], None], client: Client
+        self, send: Callable[[Harness, Callable[[Result], None]], None], client: Client
     ) -> Callable[[Callable[[Result], None]], None]:
         """Send a request of a client's; ``then`` gets the answer unless it is lost on the way, in
         which case the client tries again when it has waited for long enough."""
 
         def run(then: Callable[[Result], None]) -> None:
             turn = client.next_turn()
-            house = self.house
+            harness = self.harness
 
             def answered(result: Result) -> None:
-                if house is not self.house or self.random.random() < self.loss:
+                if harness is not self.harness or self.random.random() < self.loss:
                     return
                 delay_ms = self.random.choice([0, 1, 5, 200])
                 self.after(delay_ms, lambda: then(result) if client.turn == turn else None)
@@ -79,7 +79,7 @@ class World:
 
             self.after(REQUEST_TIMEOUT_MS, give_up)
             try:
-                send(house, answered)
+                send(harness, answered)
             except KafkaError:
                 self.after(BACKOFF_MS, give_up)
 
@@ -127,7 +127,7 @@ class Client:
         """As a client that closes: a dynamic one says goodbye, a static one does not."""
         if self.instance is None and self.member_id:
             with contextlib.suppress(KafkaError):
-                self.world.house.groups.leave(GROUP, [(self.member_id, None)])
+                self.world.harness.groups.leave(GROUP, [(self.member_id, None)])
         self.die()
 
     # -- the protocol --------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Client:
         if self.turn != turn or not self.alive:
             return
         try:
-            code = self.world.house.groups.heartbeat(
+            code = self.world.harness.groups.heartbeat(
                 GROUP, self.member_id, self.instance, self.generation
             )
         except KafkaError as error:
@@ -213,7 +213,7 @@ class Client:
     def commit(self) -> None:
         for partition in self.assignment:
             offset = CommittedOffset(self.turn, -1, "", self.world.clock.now_ms())
-            code = self.world.house.groups.offsets.commit(
+            code = self.world.harness.groups.offsets.commit(
                 GROUP,
                 self.member_id,
                 self.instance,
@@ -226,7 +226,7 @@ class Client:
 
 def check_rest(world: World) -> None:
     """The trouble is over: everything is owned, by those who are alive, once."""
-    group = world.house.groups.group(GROUP)
+    group = world.harness.groups.group(GROUP)
     alive = [client for client in world.clients if client.alive]
     if not alive:
         assert group is None or group.state is GroupState.EMPTY
@@ -266,7 +266,7 @@ def test_whatever_happens_every_partition_ends_with_one_living_owner(seed: int) 
         elif event < 9 and not client.alive:
             client.start()
         elif event == 9:
-            world.house.join(GROUP, metadata=subscription([TOPIC]))  # an id, and never a member
+            world.harness.join(GROUP, metadata=subscription([TOPIC]))  # an id, and never a member
         elif event == 10:
             world.kill_broker()
         world.clock.advance(random.choice([0, 1, 50, 700, 3_000, 12_000]))
@@ -319,11 +319,11 @@ def test_an_id_that_nobody_uses_delays_a_rebalance_for_its_session_only() -> Non
     first = Client(world, "first", static=False, session_ms=6_000)
     first.start()
     world.clock.advance(SETTLE_MS)
-    assert world.house.join(GROUP, metadata=subscription([TOPIC])) is not None  # session 10 s
+    assert world.harness.join(GROUP, metadata=subscription([TOPIC])) is not None  # session 10 s
     second = Client(world, "second", static=False, session_ms=6_000)
     second.start()
     world.clock.advance(9_000)
-    group = world.house.groups.group(GROUP)
+    group = world.harness.groups.group(GROUP)
     assert group is not None
     assert group.state is GroupState.PREPARING
     world.clock.advance(2_000)

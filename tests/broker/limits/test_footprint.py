@@ -27,7 +27,7 @@ class Store:
         return ErrorCode.NONE
 
 
-class House:
+class Harness:
     def __init__(self, **limits: int) -> None:
         self.clock = SimClock()
         self.store = Store()
@@ -74,64 +74,64 @@ def refused(what: object, *arguments: object) -> bool:
 
 
 def test_no_more_groups_than_there_may_be() -> None:
-    house = House(groups_max=3)
-    assert house.commit("a", 1) == {ErrorCode.NONE}
-    house.join("b")
-    house.join("c")
-    assert refused(house.join, "d")
-    assert refused(house.commit, "e", 1)
-    assert house.commit("a", 2) == {ErrorCode.NONE}, "those that are there go on"
-    assert house.groups.delete("a") is ErrorCode.NONE
-    house.join("d")
+    harness = Harness(groups_max=3)
+    assert harness.commit("a", 1) == {ErrorCode.NONE}
+    harness.join("b")
+    harness.join("c")
+    assert refused(harness.join, "d")
+    assert refused(harness.commit, "e", 1)
+    assert harness.commit("a", 2) == {ErrorCode.NONE}, "those that are there go on"
+    assert harness.groups.delete("a") is ErrorCode.NONE
+    harness.join("d")
 
 
 def test_huge_metadata_of_members_is_refused() -> None:
-    house = House(bytes_max=1 << 20)
-    member = house.join("g", 600_000)
+    harness = Harness(bytes_max=1 << 20)
+    member = harness.join("g", 600_000)
     assert member.error is ErrorCode.NONE
-    assert refused(house.join, "h", 600_000)
-    again = house.join("g", 600_000, member.member_id)
+    assert refused(harness.join, "h", 600_000)
+    again = harness.join("g", 600_000, member.member_id)
     assert again.error is ErrorCode.NONE, "a member that comes again takes nothing more"
-    house.groups.leave("g", [(member.member_id, None)])
-    assert house.total < 10_000
-    assert house.join("h", 600_000).error is ErrorCode.NONE
+    harness.groups.leave("g", [(member.member_id, None)])
+    assert harness.total < 10_000
+    assert harness.join("h", 600_000).error is ErrorCode.NONE
 
 
 def test_huge_assignments_are_refused() -> None:
-    house = House(bytes_max=1 << 20)
-    member = house.join("g")
+    harness = Harness(bytes_max=1 << 20)
+    member = harness.join("g")
     request = SyncRequest(
         member.member_id, None, 1, "consumer", "range", {member.member_id: b"x" * 2_000_000}
     )
-    assert refused(house.groups.sync, "g", request, lambda result: None)
+    assert refused(harness.groups.sync, "g", request, lambda result: None)
 
 
 def test_offsets_are_charged_and_given_back() -> None:
-    house = House(bytes_max=1 << 20)
-    assert house.commit("g", 100, "m" * 4_000) == {ErrorCode.NONE}
-    before = house.total
+    harness = Harness(bytes_max=1 << 20)
+    assert harness.commit("g", 100, "m" * 4_000) == {ErrorCode.NONE}
+    before = harness.total
     assert before > 400_000
-    assert house.commit("g", 100, "m" * 4_000) == {ErrorCode.NONE}
-    assert house.total == before, "the same offsets again"
-    assert refused(house.commit, "h", 200, "m" * 4_000)
-    house.groups.offsets.remove_topic("t")
-    assert house.total < 10_000
+    assert harness.commit("g", 100, "m" * 4_000) == {ErrorCode.NONE}
+    assert harness.total == before, "the same offsets again"
+    assert refused(harness.commit, "h", 200, "m" * 4_000)
+    harness.groups.offsets.remove_topic("t")
+    assert harness.total < 10_000
 
 
 def test_ids_that_are_handed_out_are_charged_until_they_expire() -> None:
-    house = House(bytes_max=1 << 20)
-    house.join("g", 10)
-    before = house.total
-    house.groups.delete("nobody")
-    house.clock.advance(400_000)
-    assert house.total < before, "its session ended"
+    harness = Harness(bytes_max=1 << 20)
+    harness.join("g", 10)
+    before = harness.total
+    harness.groups.delete("nobody")
+    harness.clock.advance(400_000)
+    assert harness.total < before, "its session ended"
 
 
 def test_what_is_loaded_is_charged() -> None:
-    house = House()
-    house.commit("g", 10, "m" * 100)
-    other = House()
-    other.groups.load(house.store.changes)
-    assert other.total == pytest.approx(house.total)
+    harness = Harness()
+    harness.commit("g", 10, "m" * 100)
+    other = Harness()
+    other.groups.load(harness.store.changes)
+    assert other.total == pytest.approx(harness.total)
     other.groups.expire()
-    assert other.total == pytest.approx(house.total)
+    assert other.total == pytest.approx(harness.total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from txn_house import DATA, ID_EXPIRATION_MS, TIMEOUT_MS, TOPIC, House, transactional_batch
+from txn_house import DATA, ID_EXPIRATION_MS, TIMEOUT_MS, TOPIC, Harness, transactional_batch
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -20,8 +20,8 @@ def refused(code: ErrorCode) -> pytest.RaisesExc[KafkaError]:
     return pytest.RaisesExc(KafkaError, check=lambda error: error.code is code)
 
 
-def state(house: House, transactional_id: str = "x") -> TransactionState:
-    return house.transactions.describe(transactional_id).state
+def state(harness: Harness, transactional_id: str = "x") -> TransactionState:
+    return harness.transactions.describe(transactional_id).state
 
 
 # -- InitProducerId --------------------------------------------------------------------------
@@ -29,254 +29,254 @@ def state(house: House, transactional_id: str = "x") -> TransactionState:
 
 def test_the_same_id_gets_the_same_producer_with_the_next_epoch() -> None:
     """Pitfall 27: same producer id, epoch + 1; another transactional id has another one."""
-    house = House()
-    producer_id, epoch = house.init()
+    harness = Harness()
+    producer_id, epoch = harness.init()
     assert epoch == 0
-    assert house.init() == (producer_id, 1)
-    assert house.init("y")[0] != producer_id
-    house = house.after_a_kill()
-    assert house.init() == (producer_id, 2)
+    assert harness.init() == (producer_id, 1)
+    assert harness.init("y")[0] != producer_id
+    harness = harness.after_a_kill()
+    assert harness.init() == (producer_id, 2)
 
 
 def test_an_open_transaction_is_aborted_first() -> None:
     """Pitfall 27: CONCURRENT_TRANSACTIONS once, then the epoch after the one that fenced."""
-    house = House()
-    producer_id, epoch = old = house.init()
-    house.add(old, 0)
-    house.produce(old, "lost")
+    harness = Harness()
+    producer_id, epoch = old = harness.init()
+    harness.add(old, 0)
+    harness.produce(old, "lost")
     with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
-        house.init()
-    assert state(house) is TransactionState.COMPLETE_ABORT
-    assert house.init() == (producer_id, epoch + 2)
-    assert house.read() == []
+        harness.init()
+    assert state(harness) is TransactionState.COMPLETE_ABORT
+    assert harness.init() == (producer_id, epoch + 2)
+    assert harness.read() == []
     with refused(ErrorCode.PRODUCER_FENCED):
-        house.end(old, commit=True)
+        harness.end(old, commit=True)
     with refused(ErrorCode.PRODUCER_FENCED):
-        house.add(old, 1)
+        harness.add(old, 1)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
-        house.partition().append(transactional_batch(old, "zombie", 1), is_verified=True)
+        harness.partition().append(transactional_batch(old, "zombie", 1), is_verified=True)
 
 
 def test_a_producer_may_ask_for_its_next_epoch() -> None:
     """Pitfall 27: v3 with (id, epoch) must verify who asks (KIP-360)."""
-    house = House()
-    producer_id, epoch = house.init()
-    assert house.init(expected=(producer_id, epoch)) == (producer_id, epoch + 1)
+    harness = Harness()
+    producer_id, epoch = harness.init()
+    assert harness.init(expected=(producer_id, epoch)) == (producer_id, epoch + 1)
     with refused(ErrorCode.PRODUCER_FENCED):
-        house.init(expected=(producer_id + 1_000, epoch + 1))
+        harness.init(expected=(producer_id + 1_000, epoch + 1))
     with refused(ErrorCode.PRODUCER_FENCED):
-        house.init(expected=(producer_id, epoch + 5))
+        harness.init(expected=(producer_id, epoch + 5))
 
 
 def test_a_repeat_with_the_previous_epoch_changes_nothing() -> None:
     """Pitfall 27: the answer was lost; asking again does not bump again (KAFKA-8710)."""
-    house = House()
-    producer_id, epoch = house.init()
-    bumped = house.init(expected=(producer_id, epoch))
-    assert house.init(expected=(producer_id, epoch)) == bumped
-    house.init()  # somebody else
+    harness = Harness()
+    producer_id, epoch = harness.init()
+    bumped = harness.init(expected=(producer_id, epoch))
+    assert harness.init(expected=(producer_id, epoch)) == bumped
+    harness.init()  # somebody else
     with refused(ErrorCode.PRODUCER_FENCED):
-        house.init(expected=(producer_id, epoch))
+        harness.init(expected=(producer_id, epoch))
 
 
 def test_who_was_fenced_meanwhile_cannot_repeat_itself() -> None:
     """KAFKA-8710: the epoch that a retry may name is dropped when another producer takes one."""
-    house = House()
-    producer_id, epoch = house.init()
-    bumped = house.init(expected=(producer_id, epoch))
-    house.add(bumped, 0)
-    house.clock.advance(TIMEOUT_MS + 1)
-    house.transactions.abort_expired()
-    assert state(house) is TransactionState.COMPLETE_ABORT
+    harness = Harness()
+    producer_id, epoch = harness.init()
+    bumped = harness.init(expected=(producer_id, epoch))
+    harness.add(bumped, 0)
+    harness.clock.advance(TIMEOUT_MS + 1)
+    harness.transactions.abort_expired()
+    assert state(harness) is TransactionState.COMPLETE_ABORT
     for stale in (epoch, epoch + 1):
         with refused(ErrorCode.PRODUCER_FENCED):
-            house.init(expected=(producer_id, stale))
+            harness.init(expected=(producer_id, stale))
 
 
 def test_no_epoch_is_used_up_by_a_write_that_failed() -> None:
     """Pitfall 27: do not bump when the log write failed (KAFKA-9666, KAFKA-19367)."""
-    house = House()
-    producer_id, epoch = house.init()
-    house.files.fail("write", errno.ENOSPC, path_part=TRANSACTIONS_TOPIC)
+    harness = Harness()
+    producer_id, epoch = harness.init()
+    harness.files.fail("write", errno.ENOSPC, path_part=TRANSACTIONS_TOPIC)
     with refused(ErrorCode.NOT_COORDINATOR):
-        house.init()
-    assert house.init() == (producer_id, epoch + 1)
-    house.add((producer_id, epoch + 1), 0)
+        harness.init()
+    assert harness.init() == (producer_id, epoch + 1)
+    harness.add((producer_id, epoch + 1), 0)
     for _ in range(3):
-        house.files.fail("write", errno.ENOSPC, path_part=TRANSACTIONS_TOPIC)
+        harness.files.fail("write", errno.ENOSPC, path_part=TRANSACTIONS_TOPIC)
         with refused(ErrorCode.NOT_COORDINATOR):
-            house.init()
-        assert state(house) is TransactionState.ONGOING
+            harness.init()
+        assert state(harness) is TransactionState.ONGOING
     with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
-        house.init()
-    assert house.init() == (producer_id, epoch + 3)
+        harness.init()
+    assert harness.init() == (producer_id, epoch + 3)
 
 
-def use_up_epochs(house: House) -> tuple[int, int]:
-    producer = house.init()
-    transaction = house.transactions._transactions["x"]
+def use_up_epochs(harness: Harness) -> tuple[int, int]:
+    producer = harness.init()
+    transaction = harness.transactions._transactions["x"]
     object.__setattr__(transaction, "producer_epoch", LAST_EPOCH - 1)
-    producer = house.init()
+    producer = harness.init()
     assert producer[1] == LAST_EPOCH
     return producer
 
 
 def test_used_up_epochs_give_a_new_producer_id() -> None:
     """Pitfall 27: epoch exhaustion -> new id (KAFKA-18660), also for who has lost the answer."""
-    house = House()
-    old = use_up_epochs(house)
-    new = house.init(expected=old)
+    harness = Harness()
+    old = use_up_epochs(harness)
+    new = harness.init(expected=old)
     assert new[0] != old[0]
     assert new[1] == 0
-    assert house.init(expected=old) == new
-    assert house.init() == (new[0], 1)
+    assert harness.init(expected=old) == new
+    assert harness.init() == (new[0], 1)
 
 
 def test_only_who_was_there_may_repeat_itself_after_the_epochs_are_used_up() -> None:
-    house = House()
-    old = use_up_epochs(house)
-    new = house.init()  # somebody else
+    harness = Harness()
+    old = use_up_epochs(harness)
+    new = harness.init()  # somebody else
     assert new[0] != old[0]
     for expected in (old, (old[0], 3), (new[0] + 1_000, LAST_EPOCH)):
         with refused(ErrorCode.PRODUCER_FENCED):
-            house.init(expected=expected)
-    assert house.init(expected=new) == (new[0], new[1] + 1)
+            harness.init(expected=expected)
+    assert harness.init(expected=new) == (new[0], new[1] + 1)
 
 
 def test_an_expired_id_begins_anew_whatever_its_producer_expects() -> None:
-    house = House()
-    producer_id, epoch = house.init(expected=(4_711, 3))
+    harness = Harness()
+    producer_id, epoch = harness.init(expected=(4_711, 3))
     assert (producer_id != 4_711, epoch) == (True, 0)
-    transaction = house.transactions.describe("x")
+    transaction = harness.transactions.describe("x")
     assert transaction.started_ms == -1
-    assert not transaction.has_expired(house.clock.now_ms() + 10 * TIMEOUT_MS)
+    assert not transaction.has_expired(harness.clock.now_ms() + 10 * TIMEOUT_MS)
     with pytest.raises(ValueError, match="no way from"):
-        transaction.completed(house.clock.now_ms())
+        transaction.completed(harness.clock.now_ms())
 
 
 def test_a_partition_that_is_added_again_is_not_written_again() -> None:
-    house = House()
-    producer = house.init()
-    house.add(producer, 0)
-    state_log = house.partition(house.topic.partition_of("x"), TRANSACTIONS_TOPIC)
+    harness = Harness()
+    producer = harness.init()
+    harness.add(producer, 0)
+    state_log = harness.partition(harness.topic.partition_of("x"), TRANSACTIONS_TOPIC)
     end = state_log.high_watermark
-    house.add(producer, 0)
+    harness.add(producer, 0)
     assert state_log.high_watermark == end
-    house.add(producer, 0, 1)
+    harness.add(producer, 0, 1)
     assert state_log.high_watermark == end + 1
 
 
 def test_the_last_epoch_can_still_be_fenced() -> None:
     """Pitfall 27: an open transaction at the last epoch is aborted, and its producer refused
     with what is meant for it, not with UNKNOWN_SERVER_ERROR (KAFKA-20090)."""
-    house = House()
-    old = use_up_epochs(house)
-    house.add(old, 0)
-    house.produce(old, "lost")
+    harness = Harness()
+    old = use_up_epochs(harness)
+    harness.add(old, 0)
+    harness.produce(old, "lost")
     with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
-        house.init()
+        harness.init()
     with refused(ErrorCode.PRODUCER_FENCED):
-        house.init(expected=old)
-    new = house.init()
+        harness.init(expected=old)
+    new = harness.init()
     assert (new[0] != old[0], new[1]) == (True, 0)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_timeouts_have_bounds(timeout_ms: int) -> None:
     with refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT):
-        House().transactions.init_producer_id("x", timeout_ms)
+        Harness().transactions.init_producer_id("x", timeout_ms)
 
 
 def test_an_empty_id_is_no_id() -> None:
     with refused(ErrorCode.INVALID_REQUEST):
-        House().init("")
+        Harness().init("")
 
 
 # -- a transaction -----------------------------------------------------------------------------
 
 
 def test_a_transaction_from_its_beginning_to_its_end() -> None:
-    house = House()
-    producer = house.init()
-    assert state(house) is TransactionState.EMPTY
-    house.add(producer, 0)
-    house.add(producer, 0, 1)
-    described = house.transactions.describe("x")
+    harness = Harness()
+    producer = harness.init()
+    assert state(harness) is TransactionState.EMPTY
+    harness.add(producer, 0)
+    harness.add(producer, 0, 1)
+    described = harness.transactions.describe("x")
     assert described.state is TransactionState.ONGOING
     assert described.partitions == {(TOPIC, 0), (TOPIC, 1)}
-    assert described.started_ms == house.clock.now_ms()
-    house.produce(producer, "a", index=0)
-    house.produce(producer, "b", index=1)
-    assert (house.read(0), house.read(1)) == ([], [])
-    house.end(producer, commit=True)
-    assert (house.read(0), house.read(1)) == (["a"], ["b"])
-    assert state(house) is TransactionState.COMPLETE_COMMIT
-    house.add(producer, 1)
-    house.produce(producer, "c", index=1, sequence=1)
-    house.end(producer, commit=False)
-    assert house.read(1) == ["b"]
-    assert state(house) is TransactionState.COMPLETE_ABORT
+    assert described.started_ms == harness.clock.now_ms()
+    harness.produce(producer, "a", index=0)
+    harness.produce(producer, "b", index=1)
+    assert (harness.read(0), harness.read(1)) == ([], [])
+    harness.end(producer, commit=True)
+    assert (harness.read(0), harness.read(1)) == (["a"], ["b"])
+    assert state(harness) is TransactionState.COMPLETE_COMMIT
+    harness.add(producer, 1)
+    harness.produce(producer, "c", index=1, sequence=1)
+    harness.end(producer, commit=False)
+    assert harness.read(1) == ["b"]
+    assert state(harness) is TransactionState.COMPLETE_ABORT
 
 
 def test_ends_that_are_repeated_and_ends_that_are_wrong() -> None:
     """Pitfall 31: nothing that a client may try again is told as UNKNOWN_SERVER_ERROR."""
-    house = House()
-    producer = house.init()
+    harness = Harness()
+    producer = harness.init()
     with refused(ErrorCode.INVALID_TXN_STATE):
-        house.end(producer, commit=True)
-    house.add(producer, 0)
-    house.end(producer, commit=True)
-    house.end(producer, commit=True)
+        harness.end(producer, commit=True)
+    harness.add(producer, 0)
+    harness.end(producer, commit=True)
+    harness.end(producer, commit=True)
     with refused(ErrorCode.INVALID_TXN_STATE):
-        house.end(producer, commit=False)
+        harness.end(producer, commit=False)
     with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):
-        house.end((producer[0] + 7, producer[1]), commit=True)
+        harness.end((producer[0] + 7, producer[1]), commit=True)
     with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):
-        house.end(producer, commit=True, transactional_id="nobody")
+        harness.end(producer, commit=True, transactional_id="nobody")
     with refused(ErrorCode.PRODUCER_FENCED):
-        house.end((producer[0], producer[1] + 1), commit=True)
+        harness.end((producer[0], producer[1] + 1), commit=True)
 
 
 def test_markers_that_cannot_be_written_are_tried_again() -> None:
     """Pitfall 31: while they are due an EndTxn is CONCURRENT_TRANSACTIONS, which clients retry."""
-    house = House()
-    producer = house.init()
-    house.add(producer, 0, 1)
-    house.produce(producer, "a", index=0)
-    house.produce(producer, "b", index=1)
+    harness = Harness()
+    producer = harness.init()
+    harness.add(producer, 0, 1)
+    harness.produce(producer, "a", index=0)
+    harness.produce(producer, "b", index=1)
     for _ in range(2):
-        house.files.fail("write", errno.ENOSPC, path_part=f"{TOPIC}-1")
-    house.end(producer, commit=True)
-    assert state(house) is TransactionState.PREPARE_COMMIT
-    assert (house.read(0), house.read(1)) == (["a"], [])
+        harness.files.fail("write", errno.ENOSPC, path_part=f"{TOPIC}-1")
+    harness.end(producer, commit=True)
+    assert state(harness) is TransactionState.PREPARE_COMMIT
+    assert (harness.read(0), harness.read(1)) == (["a"], [])
     for attempt in (
-        lambda: house.end(producer, commit=True),
-        lambda: house.add(producer, 0),
-        house.init,
-        lambda: house.transactions.verify("x", *producer, [(TOPIC, 0)]),
+        lambda: harness.end(producer, commit=True),
+        lambda: harness.add(producer, 0),
+        harness.init,
+        lambda: harness.transactions.verify("x", *producer, [(TOPIC, 0)]),
     ):
         with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
             attempt()
     with refused(ErrorCode.INVALID_TXN_STATE):
-        house.end(producer, commit=False)
-    house.clock.advance(5_000)
-    assert state(house) is TransactionState.COMPLETE_COMMIT
-    assert house.read(1) == ["b"]
-    house.end(producer, commit=True)
+        harness.end(producer, commit=False)
+    harness.clock.advance(5_000)
+    assert state(harness) is TransactionState.COMPLETE_COMMIT
+    assert harness.read(1) == ["b"]
+    harness.end(producer, commit=True)
 
 
 def test_a_marker_says_how_it_ended_and_who_said_so() -> None:
     """Pitfall 30: key (version, type) and a value of six bytes (version, coordinator epoch)."""
-    house = House()
-    producer = house.init()
+    harness = Harness()
+    producer = harness.init()
     for commit, kind in ((False, 0), (True, 1)):
-        house.add(producer, 0)
-        house.end(producer, commit=commit)
-        found = house.partition().fetch(house.partition().high_watermark - 1, 1 << 20)
+        harness.add(producer, 0)
+        harness.end(producer, commit=commit)
+        found = harness.partition().fetch(harness.partition().high_watermark - 1, 1 << 20)
         batch = RecordBatch(memoryview(found.read()))
         (record,) = batch.records()
         assert record.key == bytes([0, 0, 0, kind])
-        epoch = house.topic.coordinator_epoch("x")
+        epoch = harness.topic.coordinator_epoch("x")
         assert record.value == b"\0\0" + epoch.to_bytes(4, "big")
         assert read_marker(batch) == Marker(commit, epoch)
         assert batch.is_control
@@ -286,38 +286,38 @@ def test_a_marker_says_how_it_ended_and_who_said_so() -> None:
 
 
 def test_many_partitions_do_not_hold_up_the_others() -> None:
-    house = House(partitions=MARKERS_AT_ONCE + 50, settings={})
-    producer = house.init()
-    house.add(producer, *range(house.partitions))
-    house.end(producer, commit=True)
-    assert len(house.transactions.describe("x").partitions) == 50
-    house.clock.run_ready()
-    assert state(house) is TransactionState.COMPLETE_COMMIT
+    harness = Harness(partitions=MARKERS_AT_ONCE + 50, settings={})
+    producer = harness.init()
+    harness.add(producer, *range(harness.partitions))
+    harness.end(producer, commit=True)
+    assert len(harness.transactions.describe("x").partitions) == 50
+    harness.clock.run_ready()
+    assert state(harness) is TransactionState.COMPLETE_COMMIT
 
 
 def test_a_deleted_topic_needs_no_marker() -> None:
-    house = House()
-    producer = house.init()
-    house.add(producer, 0, 1)
-    house.replicas.delete_topic(TOPIC)
-    house.end(producer, commit=True)
-    assert state(house) is TransactionState.COMPLETE_COMMIT
+    harness = Harness()
+    producer = harness.init()
+    harness.add(producer, 0, 1)
+    harness.replicas.delete_topic(TOPIC)
+    harness.end(producer, commit=True)
+    assert state(harness) is TransactionState.COMPLETE_COMMIT
 
 
 def test_records_for_a_partition_that_was_not_added_are_refused() -> None:
     """KIP-890: nobody would ever end what they begin."""
-    house = House()
-    producer = house.init()
-    house.add(producer, 0)
+    harness = Harness()
+    producer = harness.init()
+    harness.add(producer, 0)
     with refused(ErrorCode.TRANSACTION_ABORTABLE):
-        house.produce(producer, "hanging", index=1)
+        harness.produce(producer, "hanging", index=1)
     with refused(ErrorCode.INVALID_TXN_STATE):
-        house.partition(1).append(transactional_batch(producer, "hanging"))
-    house.produce(producer, "a", index=0)
-    house.partition(0).append(transactional_batch(producer, "b", 1))  # the log knows by now
-    house.end(producer, commit=True)
+        harness.partition(1).append(transactional_batch(producer, "hanging"))
+    harness.produce(producer, "a", index=0)
+    harness.partition(0).append(transactional_batch(producer, "b", 1))  # the log knows by now
+    harness.end(producer, commit=True)
     with refused(ErrorCode.INVALID_TXN_STATE):
-        house.partition(0).append(transactional_batch(producer, "late", 2))
+        harness.partition(0).append(transactional_batch(producer, "late", 2))
 
 
 # -- time ------------------------------------------------------------------------------------------
@@ -325,50 +325,50 @@ def test_records_for_a_partition_that_was_not_added_are_refused() -> None:
 
 def test_what_is_open_for_too_long_is_aborted_and_its_producer_fenced() -> None:
     """Pitfall 28: expired transactions must fence the producer (redpanda#23131)."""
-    house = House()
-    producer = house.init()
-    house.add(producer, 0)
-    house.produce(producer, "late")
-    house.clock.advance(TIMEOUT_MS)
-    house.transactions.abort_expired()
-    assert state(house) is TransactionState.ONGOING
-    house.clock.advance(1)
-    house.transactions.abort_expired()
-    assert state(house) is TransactionState.COMPLETE_ABORT
+    harness = Harness()
+    producer = harness.init()
+    harness.add(producer, 0)
+    harness.produce(producer, "late")
+    harness.clock.advance(TIMEOUT_MS)
+    harness.transactions.abort_expired()
+    assert state(harness) is TransactionState.ONGOING
+    harness.clock.advance(1)
+    harness.transactions.abort_expired()
+    assert state(harness) is TransactionState.COMPLETE_ABORT
     with refused(ErrorCode.PRODUCER_FENCED):
-        house.end(producer, commit=True)
+        harness.end(producer, commit=True)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
-        house.partition().append(transactional_batch(producer, "late", 1), is_verified=True)
+        harness.partition().append(transactional_batch(producer, "late", 1), is_verified=True)
     with refused(ErrorCode.PRODUCER_FENCED):
-        house.init(expected=producer)
-    house.init()
-    assert house.read() == []
+        harness.init(expected=producer)
+    harness.init()
+    assert harness.read() == []
 
 
 def test_unused_ids_expire() -> None:
-    house = House()
-    house.init("idle")
-    house.add(house.init("open"), 0, transactional_id="open")
-    house.clock.advance(ID_EXPIRATION_MS - 1)
-    house.transactions.expire_ids()
-    assert state(house, "idle") is TransactionState.EMPTY
-    house.clock.advance(1)
-    house.transactions.expire_ids()
-    house = house.after_a_kill()
+    harness = Harness()
+    harness.init("idle")
+    harness.add(harness.init("open"), 0, transactional_id="open")
+    harness.clock.advance(ID_EXPIRATION_MS - 1)
+    harness.transactions.expire_ids()
+    assert state(harness, "idle") is TransactionState.EMPTY
+    harness.clock.advance(1)
+    harness.transactions.expire_ids()
+    harness = harness.after_a_kill()
     with refused(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
-        house.transactions.describe("idle")
-    assert state(house, "open") is TransactionState.ONGOING
+        harness.transactions.describe("idle")
+    assert state(harness, "open") is TransactionState.ONGOING
 
 
 def test_lists_have_filters() -> None:
-    house = House()
-    house.init("idle")
-    producer = house.init("open")
-    house.add(producer, 0, transactional_id="open")
-    house.clock.advance(1_000)
+    harness = Harness()
+    harness.init("idle")
+    producer = harness.init("open")
+    harness.add(producer, 0, transactional_id="open")
+    harness.clock.advance(1_000)
 
     def ids(states: list[str], producers: list[int], ms: int) -> list[str]:
-        found, _ = house.transactions.find(states, producers, ms)
+        found, _ = harness.transactions.find(states, producers, ms)
         return sorted(transaction.transactional_id for transaction in found)
 
     assert ids([], [], -1) == ["idle", "open"]
@@ -377,95 +377,95 @@ def test_lists_have_filters() -> None:
     assert ids([], [producer[0]], -1) == ["open"]
     assert ids(["Ongoing"], [], 1_000) == []
     assert ids(["Ongoing"], [], 999) == ["open"]
-    assert house.transactions.find(["Odd", "Empty"], [], -1)[1] == ["Odd"]
+    assert harness.transactions.find(["Odd", "Empty"], [], -1)[1] == ["Odd"]
 
 
 # -- kills -----------------------------------------------------------------------------------------
 
 
 def test_what_was_decided_is_finished_after_a_kill() -> None:
-    house = House()
-    producer = house.init()
-    house.add(producer, 0, 1)
-    house.produce(producer, "a", index=0)
-    house.produce(producer, "b", index=1)
-    house.files.fail("write", errno.ENOSPC, path_part=f"{TOPIC}-1")
-    house.end(producer, commit=True)
-    assert state(house) is TransactionState.PREPARE_COMMIT
-    house = house.after_a_kill()
-    assert state(house) is TransactionState.COMPLETE_COMMIT
-    assert (house.read(0), house.read(1)) == (["a"], ["b"])
+    harness = Harness()
+    producer = harness.init()
+    harness.add(producer, 0, 1)
+    harness.produce(producer, "a", index=0)
+    harness.produce(producer, "b", index=1)
+    harness.files.fail("write", errno.ENOSPC, path_part=f"{TOPIC}-1")
+    harness.end(producer, commit=True)
+    assert state(harness) is TransactionState.PREPARE_COMMIT
+    harness = harness.after_a_kill()
+    assert state(harness) is TransactionState.COMPLETE_COMMIT
+    assert (harness.read(0), harness.read(1)) == (["a"], ["b"])
 
 
 def test_what_was_open_goes_on_after_a_kill() -> None:
-    house = House()
-    producer = house.init()
-    house.add(producer, 0)
-    house.produce(producer, "a")
-    house = house.after_a_kill()
-    assert house.read() == []
-    house.produce(producer, "b", sequence=1)
-    house.end(producer, commit=True)
-    assert house.read() == ["a", "b"]
+    harness = Harness()
+    producer = harness.init()
+    harness.add(producer, 0)
+    harness.produce(producer, "a")
+    harness = harness.after_a_kill()
+    assert harness.read() == []
+    harness.produce(producer, "b", sequence=1)
+    harness.end(producer, commit=True)
+    assert harness.read() == ["a", "b"]
 
 
 def test_a_transaction_that_nobody_knows_of_is_aborted_at_the_start() -> None:
-    house = House()
-    producer = house.init()
-    house.add(producer, 0)
-    house.produce(producer, "orphan")
-    index = house.topic.partition_of("x")
-    house.files.put(DATA / f"{TRANSACTIONS_TOPIC}-{index}" / f"{0:020d}.log", b"")
-    house = house.after_a_kill()
+    harness = Harness()
+    producer = harness.init()
+    harness.add(producer, 0)
+    harness.produce(producer, "orphan")
+    index = harness.topic.partition_of("x")
+    harness.files.put(DATA / f"{TRANSACTIONS_TOPIC}-{index}" / f"{0:020d}.log", b"")
+    harness = harness.after_a_kill()
     with refused(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
-        house.transactions.describe("x")
-    assert house.partition().last_stable_offset == house.partition().high_watermark
-    assert house.read() == []
+        harness.transactions.describe("x")
+    assert harness.partition().last_stable_offset == harness.partition().high_watermark
+    assert harness.read() == []
 
 
 def test_a_newer_transaction_than_the_one_known_is_aborted_at_the_start() -> None:
     """A power cut takes the end of the internal topic: what is left of it speaks of an older
     transaction in the same partitions, and a marker of its epoch would end nothing there."""
-    house = House(settings={})
-    first = house.init()
-    house.add(first, 0)
-    house.produce(first, "a")
-    house.commit_offset(first, 1)
-    place = DATA / f"{TRANSACTIONS_TOPIC}-{house.topic.partition_of('x')}" / f"{0:020d}.log"
-    left = house.files.get(place)
-    house.end(first, commit=True)
-    second = house.init()
+    harness = Harness(settings={})
+    first = harness.init()
+    harness.add(first, 0)
+    harness.produce(first, "a")
+    harness.commit_offset(first, 1)
+    place = DATA / f"{TRANSACTIONS_TOPIC}-{harness.topic.partition_of('x')}" / f"{0:020d}.log"
+    left = harness.files.get(place)
+    harness.end(first, commit=True)
+    second = harness.init()
     assert second == (first[0], first[1] + 1)
-    house.add(second, 0)
-    house.produce(second, "b")
-    house.commit_offset(second, 2)
-    house.files.put(place, left)
-    house = house.after_a_kill()
-    assert house.transactions.describe("x").producer_epoch == first[1]
-    assert house.partition().last_stable_offset == house.partition().high_watermark
-    assert house.groups.offsets.undecided("g") == set()
-    house.end(first, commit=True)  # it was committed: its markers are there
-    assert state(house) is TransactionState.COMPLETE_COMMIT
-    assert (house.read(), house.committed()) == (["a"], 1)
+    harness.add(second, 0)
+    harness.produce(second, "b")
+    harness.commit_offset(second, 2)
+    harness.files.put(place, left)
+    harness = harness.after_a_kill()
+    assert harness.transactions.describe("x").producer_epoch == first[1]
+    assert harness.partition().last_stable_offset == harness.partition().high_watermark
+    assert harness.groups.offsets.undecided("g") == set()
+    harness.end(first, commit=True)  # it was committed: its markers are there
+    assert state(harness) is TransactionState.COMPLETE_COMMIT
+    assert (harness.read(), harness.committed()) == (["a"], 1)
 
 
 def test_an_id_whose_records_cannot_be_read_does_not_begin_anew() -> None:
     """Nor is its transaction taken for an orphan: it may have been committed."""
-    house = House()
-    producer = house.init()
-    house.add(producer, 0)
-    house.produce(producer, "a")
-    place = DATA / f"{TRANSACTIONS_TOPIC}-{house.topic.partition_of('x')}" / f"{0:020d}.log"
-    garbage = bytearray(house.files.get(place))
-    house.replicas.close()
+    harness = Harness()
+    producer = harness.init()
+    harness.add(producer, 0)
+    harness.produce(producer, "a")
+    place = DATA / f"{TRANSACTIONS_TOPIC}-{harness.topic.partition_of('x')}" / f"{0:020d}.log"
+    garbage = bytearray(harness.files.get(place))
+    harness.replicas.close()
     garbage[73] = 9  # a version of the value that nobody knows, in a log that was closed
-    files = house.files.kill()
+    files = harness.files.kill()
     files.put(place, bytes(garbage))
-    house = house.after(files)
-    for attempt in (house.init, lambda: house.end(producer, commit=True)):
+    harness = harness.after(files)
+    for attempt in (harness.init, lambda: harness.end(producer, commit=True)):
         with refused(ErrorCode.NOT_COORDINATOR):
             attempt()
-    assert house.partition().has_open_transaction(producer[0])
+    assert harness.partition().has_open_transaction(producer[0])
 
 
 # -- offsets -----------------------------------------------------------------------------------
@@ -473,40 +473,40 @@ def test_an_id_whose_records_cannot_be_read_does_not_begin_anew() -> None:
 
 def test_offsets_count_when_their_transaction_commits() -> None:
     """Pitfall 32: until then they are not stable, and who wants stable ones is told so."""
-    house = House()
-    producer = house.init()
-    house.commit_offset(producer, 5)
-    assert house.committed() is None
-    assert house.groups.offsets.undecided("g") == {(TOPIC, 0)}
-    house = house.after_a_kill()
-    assert house.committed() is None
-    assert house.groups.offsets.undecided("g") == {(TOPIC, 0)}
-    house.end(producer, commit=True)
-    assert house.committed() == 5
-    assert house.groups.offsets.undecided("g") == set()
-    house.commit_offset(producer, 9)
-    house.end(producer, commit=False)
-    assert house.committed() == 5
-    assert house.after_a_kill().committed() == 5
+    harness = Harness()
+    producer = harness.init()
+    harness.commit_offset(producer, 5)
+    assert harness.committed() is None
+    assert harness.groups.offsets.undecided("g") == {(TOPIC, 0)}
+    harness = harness.after_a_kill()
+    assert harness.committed() is None
+    assert harness.groups.offsets.undecided("g") == {(TOPIC, 0)}
+    harness.end(producer, commit=True)
+    assert harness.committed() == 5
+    assert harness.groups.offsets.undecided("g") == set()
+    harness.commit_offset(producer, 9)
+    harness.end(producer, commit=False)
+    assert harness.committed() == 5
+    assert harness.after_a_kill().committed() == 5
 
 
 def test_the_offset_that_was_written_last_counts() -> None:
-    house = House()
-    first, second = house.init("x"), house.init("y")
-    house.commit_offset(first, 1)
-    house.commit_offset(second, 2, transactional_id="y")
-    house.end(second, commit=True, transactional_id="y")
-    house.end(first, commit=True)
-    assert house.committed() == 2
-    assert house.after_a_kill().committed() == 2
+    harness = Harness()
+    first, second = harness.init("x"), harness.init("y")
+    harness.commit_offset(first, 1)
+    harness.commit_offset(second, 2, transactional_id="y")
+    harness.end(second, commit=True, transactional_id="y")
+    harness.end(first, commit=True)
+    assert harness.committed() == 2
+    assert harness.after_a_kill().committed() == 2
 
 
 def test_the_partition_of_the_offsets_is_part_of_the_transaction() -> None:
-    house = House()
-    producer = house.init()
-    house.commit_offset(producer, 5)
-    place = (OFFSETS_TOPIC, house.offsets.partition_of("g"))
-    assert house.transactions.describe("x").partitions == {place}
-    assert house.partition(place[1], OFFSETS_TOPIC).has_open_transaction(producer[0])
-    house.end(producer, commit=True)
-    assert not house.partition(place[1], OFFSETS_TOPIC).has_open_transaction(producer[0])
+    harness = Harness()
+    producer = harness.init()
+    harness.commit_offset(producer, 5)
+    place = (OFFSETS_TOPIC, harness.offsets.partition_of("g"))
+    assert harness.transactions.describe("x").partitions == {place}
+    assert harness.partition(place[1], OFFSETS_TOPIC).has_open_transaction(producer[0])
+    harness.end(producer, commit=True)
+    assert not harness.partition(place[1], OFFSETS_TOPIC).has_open_transaction(producer[0])

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from crc32c import crc32c
-from txn_house import SETTINGS, TIMEOUT_MS, TOPIC, House, read_committed, transactional_batch
+from txn_house import SETTINGS, TIMEOUT_MS, TOPIC, Harness, read_committed, transactional_batch
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.aborted_transactions import AbortedTransactions
@@ -20,38 +20,38 @@ from penstock_broker.transactions.states import TransactionState
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 
 
-def begin(house: House, transactional_id: str, index: int = 0) -> tuple[int, int]:
-    producer = house.init(transactional_id)
-    house.add(producer, index, transactional_id=transactional_id)
+def begin(harness: Harness, transactional_id: str, index: int = 0) -> tuple[int, int]:
+    producer = harness.init(transactional_id)
+    harness.add(producer, index, transactional_id=transactional_id)
     return producer
 
 
 def test_the_last_stable_offset_is_the_first_record_that_is_not_decided() -> None:
-    house = House()
-    one, two = begin(house, "1"), begin(house, "2")
-    partition = house.partition()
+    harness = Harness()
+    one, two = begin(harness, "1"), begin(harness, "2")
+    partition = harness.partition()
     assert partition.last_stable_offset == 0
-    house.produce(one, "a", transactional_id="1")
-    house.produce(two, "b", transactional_id="2")
-    house.produce(one, "c", sequence=1, transactional_id="1")
+    harness.produce(one, "a", transactional_id="1")
+    harness.produce(two, "b", transactional_id="2")
+    harness.produce(one, "c", sequence=1, transactional_id="1")
     assert (partition.last_stable_offset, partition.high_watermark) == (0, 3)
-    house.end(one, commit=True, transactional_id="1")
+    harness.end(one, commit=True, transactional_id="1")
     assert (partition.last_stable_offset, partition.high_watermark) == (1, 4)
-    assert house.read() == ["a"]
-    house.end(two, commit=False, transactional_id="2")
+    assert harness.read() == ["a"]
+    harness.end(two, commit=False, transactional_id="2")
     assert (partition.last_stable_offset, partition.high_watermark) == (5, 5)
-    assert house.read() == ["a", "c"]
+    assert harness.read() == ["a", "c"]
 
 
 def test_aborted_transactions_come_sorted_by_their_first_offset() -> None:
     """Pitfall 29: the index has them in the order of their markers."""
-    house = House()
-    producers = {name: begin(house, name) for name in "abcd"}
+    harness = Harness()
+    producers = {name: begin(harness, name) for name in "abcd"}
     for name, producer in producers.items():
-        house.produce(producer, name, transactional_id=name)
+        harness.produce(producer, name, transactional_id=name)
     for name in "cadb":
-        house.end(producers[name], commit=False, transactional_id=name)
-    partition = house.partition()
+        harness.end(producers[name], commit=False, transactional_id=name)
+    partition = harness.partition()
     found = partition.fetch(0, 1 << 20, committed=True)
     aborted = partition.aborted_transactions(0, found)
     assert [a.first_offset for a in aborted] == [0, 1, 2, 3]
@@ -59,31 +59,31 @@ def test_aborted_transactions_come_sorted_by_their_first_offset() -> None:
 
 
 def test_only_what_concerns_a_range_is_told() -> None:
-    house = House()
-    producer = house.init()
+    harness = Harness()
+    producer = harness.init()
     for number in range(200):
-        house.add(producer, 0)
-        house.produce(producer, str(number), sequence=number)
-        house.end(producer, commit=False)
-    partition = house.partition()
+        harness.add(producer, 0)
+        harness.produce(producer, str(number), sequence=number)
+        harness.end(producer, commit=False)
+    partition = harness.partition()
     assert len(partition.log.segments) > 20
     found = partition.fetch(100, 300, committed=True)
     aborted = partition.aborted_transactions(100, found)
     assert 1 <= len(aborted) <= 10
     assert aborted[0].first_offset == 100
     assert len(partition.log.aborted_transactions(0, 400)) == 200
-    assert house.read(max_bytes=300) == []
+    assert harness.read(max_bytes=300) == []
 
 
 def test_no_more_is_gathered_than_concerns_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log may hold millions of aborted transactions; a fetch of its beginning meets a few."""
-    house = House()
-    producer = house.init()
+    harness = Harness()
+    producer = harness.init()
     for number in range(200):
-        house.add(producer, 0)
-        house.produce(producer, str(number), sequence=number)
-        house.end(producer, commit=False)
-    partition = house.partition()
+        harness.add(producer, 0)
+        harness.produce(producer, str(number), sequence=number)
+        harness.end(producer, commit=False)
+    partition = harness.partition()
     found = partition.fetch(0, 300, committed=True)
     gathered = 0
     find = AbortedTransactions.find
@@ -104,94 +104,94 @@ def test_no_more_is_gathered_than_concerns_a_range(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("flush_messages", ["1", "1000000"])
 def test_markers_that_count_are_not_remembered(flush_messages: str) -> None:
     """Also where nobody asks for the last stable offset, and after a start."""
-    house = House()
-    house.replicas.set_configs(TOPIC, {"flush.messages": flush_messages})
-    producer = house.init()
+    harness = Harness()
+    harness.replicas.set_configs(TOPIC, {"flush.messages": flush_messages})
+    producer = harness.init()
     for number in range(50):
-        house.add(producer, 0)
-        house.produce(producer, str(number), sequence=number)
-        house.end(producer, commit=True)
-    transactions = house.partition().log.producers.transactions
+        harness.add(producer, 0)
+        harness.produce(producer, str(number), sequence=number)
+        harness.end(producer, commit=True)
+    transactions = harness.partition().log.producers.transactions
     assert len(transactions.ended) <= 1
-    house = house.after_a_kill()
-    assert len(house.partition().log.producers.transactions.ended) == 0
+    harness = harness.after_a_kill()
+    assert len(harness.partition().log.producers.transactions.ended) == 0
 
 
 @pytest.mark.parametrize("end", ["kill", "stop", "power"])
 def test_the_index_of_aborted_transactions_is_there_after_a_start(end: str) -> None:
-    house = House()
-    producer = house.init()
+    harness = Harness()
+    producer = harness.init()
     expected = []
     for number in range(40):
-        house.add(producer, 0)
-        house.produce(producer, str(number), sequence=number)
-        house.end(producer, commit=number % 3 == 0)
+        harness.add(producer, 0)
+        harness.produce(producer, str(number), sequence=number)
+        harness.end(producer, commit=number % 3 == 0)
         expected += [str(number)] if number % 3 == 0 else []
         if number == 25:
-            house.partition().log.flush()
+            harness.partition().log.flush()
     if end == "kill":
-        house = house.after_a_kill()
+        harness = harness.after_a_kill()
     elif end == "stop":
-        house = house.after_a_stop()
+        harness = harness.after_a_stop()
     else:
-        house.partition().log.flush()
-        house = house.after(house.files.power_cut(Random(1)))
-    assert read_committed(house.partition(), 1) == expected
-    assert len(house.partition().log.aborted_transactions(0, 1_000)) == 26
+        harness.partition().log.flush()
+        harness = harness.after(harness.files.power_cut(Random(1)))
+    assert read_committed(harness.partition(), 1) == expected
+    assert len(harness.partition().log.aborted_transactions(0, 1_000)) == 26
 
 
 @pytest.mark.parametrize("damage", [b"x" * 10, bytes(34)])
 def test_a_damaged_index_of_aborted_transactions_is_made_again(damage: bytes) -> None:
-    house = House()
-    producer = house.init()
+    harness = Harness()
+    producer = harness.init()
     for number in range(40):
-        house.add(producer, 0)
-        house.produce(producer, str(number), sequence=number)
-        house.end(producer, commit=number % 2 == 0)
-    path = house.partition().log.segments[2].aborted.path
-    house.replicas.close()
-    files = house.files.kill()
+        harness.add(producer, 0)
+        harness.produce(producer, str(number), sequence=number)
+        harness.end(producer, commit=number % 2 == 0)
+    path = harness.partition().log.segments[2].aborted.path
+    harness.replicas.close()
+    files = harness.files.kill()
     files.put(path, damage)
-    house = house.after(files)
-    assert house.read() == [str(number) for number in range(0, 40, 2)]
+    harness = harness.after(files)
+    assert harness.read() == [str(number) for number in range(0, 40, 2)]
 
 
 def test_a_transaction_over_several_segments_survives_a_kill() -> None:
-    house = House()
-    producer = begin(house, "x")
+    harness = Harness()
+    producer = begin(harness, "x")
     for number in range(30):
-        house.produce(producer, str(number), sequence=number)
-    partition = house.partition()
+        harness.produce(producer, str(number), sequence=number)
+    partition = harness.partition()
     assert len(partition.log.segments) > 2
-    house = house.after_a_kill()
-    partition = house.partition()
+    harness = harness.after_a_kill()
+    partition = harness.partition()
     assert partition.last_stable_offset == 0
     assert partition.has_open_transaction(producer[0])
-    house.end(producer, commit=False)
-    assert house.read() == []
+    harness.end(producer, commit=False)
+    assert harness.read() == []
     assert partition.last_stable_offset == 31
 
 
 def test_deleted_records_do_not_hold_back_what_is_left() -> None:
-    house = House()
-    producer = begin(house, "x")
-    house.produce(producer, "a")
-    house.produce(producer, "b", sequence=1)
-    partition = house.partition()
+    harness = Harness()
+    producer = begin(harness, "x")
+    harness.produce(producer, "a")
+    harness.produce(producer, "b", sequence=1)
+    partition = harness.partition()
     partition.delete_records(1)
     assert partition.last_stable_offset == 1
     partition.delete_records(-1)
     assert partition.last_stable_offset == partition.log_start_offset == 2
-    house.end(producer, commit=True)
+    harness.end(producer, commit=True)
     assert partition.last_stable_offset == 3
 
 
 def test_time_and_ends_are_asked_for_within_the_isolation_level() -> None:
     """Pitfall 14: an answer at or past the last stable offset is no answer."""
-    house = House()
-    producer = begin(house, "x")
-    house.produce(producer, "a")
-    partition = house.partition()
+    harness = Harness()
+    producer = begin(harness, "x")
+    harness.produce(producer, "a")
+    partition = harness.partition()
     assert partition.end_offset(committed=True) == 0
     assert partition.end_offset(committed=False) == 1
     assert run(partition.looking_for_timestamp(1, committed=True)) is None
@@ -201,9 +201,9 @@ def test_time_and_ends_are_asked_for_within_the_isolation_level() -> None:
 
 
 def test_a_producer_does_not_write_outside_of_its_open_transaction() -> None:
-    house = House()
-    producer = begin(house, "x")
-    house.produce(producer, "a")
+    harness = Harness()
+    producer = begin(harness, "x")
+    harness.produce(producer, "a")
     plain = build_batch(
         [NewRecord(None, b"plain", 1)],
         producer_id=producer[0],
@@ -211,49 +211,49 @@ def test_a_producer_does_not_write_outside_of_its_open_transaction() -> None:
         base_sequence=1,
     )
     with pytest.raises(KafkaError) as raised:
-        house.partition().append(memoryview(plain))
+        harness.partition().append(memoryview(plain))
     assert raised.value.code is ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_retry_within_a_transaction_is_there_once() -> None:
     """Pitfall 24: also for transactional batches, as long as they are of the last five."""
-    house = House()
-    producer = begin(house, "x")
+    harness = Harness()
+    producer = begin(harness, "x")
     for number in range(5):
-        house.produce(producer, str(number), sequence=number)
+        harness.produce(producer, str(number), sequence=number)
     for number in range(5):
-        again = house.partition().append(transactional_batch(producer, str(number), number))
+        again = harness.partition().append(transactional_batch(producer, str(number), number))
         assert again.duplicate
         assert again.base_offset == number
-    house.end(producer, commit=True)
-    assert house.read() == ["0", "1", "2", "3", "4"]
+    harness.end(producer, commit=True)
+    assert harness.read() == ["0", "1", "2", "3", "4"]
 
 
 def test_sequences_wrap_within_a_transaction() -> None:
     """Pitfall 26: after 2^31 - 1 comes 0."""
-    house = House()
-    producer = begin(house, "x")
-    house.produce(producer, "a", sequence=2**31 - 1)
-    house.produce(producer, "b", sequence=0)
-    house.end(producer, commit=True)
-    assert house.read() == ["a", "b"]
+    harness = Harness()
+    producer = begin(harness, "x")
+    harness.produce(producer, "a", sequence=2**31 - 1)
+    harness.produce(producer, "b", sequence=0)
+    harness.end(producer, commit=True)
+    assert harness.read() == ["a", "b"]
 
 
 def test_after_a_fence_the_new_epoch_begins_with_sequence_0() -> None:
     """Pitfall 25: no other way in after the marker that bumped the epoch."""
-    house = House()
-    old = begin(house, "x")
-    house.produce(old, "lost")
+    harness = Harness()
+    old = begin(harness, "x")
+    harness.produce(old, "lost")
     with pytest.raises(KafkaError):
-        house.init()
-    new = house.init()
-    house.add(new, 0)
+        harness.init()
+    new = harness.init()
+    harness.add(new, 0)
     with pytest.raises(KafkaError) as raised:
-        house.produce(new, "gap", sequence=1)
+        harness.produce(new, "gap", sequence=1)
     assert raised.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    house.produce(new, "a", sequence=0)
-    house.end(new, commit=True)
-    assert house.read() == ["a"]
+    harness.produce(new, "a", sequence=0)
+    harness.end(new, commit=True)
+    assert harness.read() == ["a"]
 
 
 def test_producers_with_open_transactions_do_not_expire() -> None:
@@ -317,9 +317,9 @@ def test_transactions_that_interleave_with_a_sync_for_each_batch(seed: int) -> N
     """What a read_committed consumer has seen is there after a power cut, what was answered as
     committed is, and nothing else ever shows."""
     random = Random(seed)
-    house = House(settings={**SETTINGS, "log.flush.interval.messages": "1"})
+    harness = Harness(settings={**SETTINGS, "log.flush.interval.messages": "1"})
     syncs: list[tuple[FlushJob, Done]] = []
-    house.logs.group_flush.submit = lambda job, done: syncs.append((job, done))
+    harness.logs.group_flush.submit = lambda job, done: syncs.append((job, done))
     open_values: dict[str, list[str]] = {}
     producers: dict[str, tuple[int, int]] = {}
     sequences: dict[str, int] = dict.fromkeys("abcd", 0)
@@ -330,15 +330,15 @@ def test_transactions_that_interleave_with_a_sync_for_each_batch(seed: int) -> N
         if choice < 0.55:
             try:
                 if name not in producers:
-                    producers[name] = house.init(name)
+                    producers[name] = harness.init(name)
                 if name not in open_values:
-                    house.add(producers[name], 0, transactional_id=name)
+                    harness.add(producers[name], 0, transactional_id=name)
                     open_values[name] = []
             except KafkaError as error:
                 assert error.code is ErrorCode.CONCURRENT_TRANSACTIONS
                 continue
             value = f"{name}{step}"
-            house.produce(producers[name], value, sequence=sequences[name], transactional_id=name)
+            harness.produce(producers[name], value, sequence=sequences[name], transactional_id=name)
             sequences[name] += 1
             open_values[name].append(value)
         elif choice < 0.75 and name in open_values:
@@ -347,60 +347,60 @@ def test_transactions_that_interleave_with_a_sync_for_each_batch(seed: int) -> N
             if commit:
                 may_show |= set(values)
                 committing.append((name, values))
-            house.end(producers[name], commit=commit, transactional_id=name)
+            harness.end(producers[name], commit=commit, transactional_id=name)
         elif syncs:
             run_at_once(*syncs.pop(0))
-            house.clock.advance(100)
-        assert set(house.read()) <= may_show
-    seen = house.read()
+            harness.clock.advance(100)
+        assert set(harness.read()) <= may_show
+    seen = harness.read()
     complete = TransactionState.COMPLETE_COMMIT
     done = {
         value
         for name, values in committing
-        if house.transactions.describe(name).state is complete
+        if harness.transactions.describe(name).state is complete
         and (name, values) == [each for each in committing if each[0] == name][-1]
         for value in values
     }
-    house = house.after(house.files.power_cut(random))
-    after = house.read()
+    harness = harness.after(harness.files.power_cut(random))
+    after = harness.read()
     assert after[: len(seen)] == seen
-    house.clock.advance(TIMEOUT_MS + 1)
-    house.transactions.abort_expired()  # those that nobody ends any more
-    house.clock.advance(10_000)
-    after = house.read()
-    assert house.partition().last_stable_offset == house.partition().log_end_offset
+    harness.clock.advance(TIMEOUT_MS + 1)
+    harness.transactions.abort_expired()  # those that nobody ends any more
+    harness.clock.advance(10_000)
+    after = harness.read()
+    assert harness.partition().last_stable_offset == harness.partition().log_end_offset
     assert after[: len(seen)] == seen
     assert done <= set(after) <= may_show
 
 
 def test_with_a_sync_for_each_batch_only_what_is_on_the_disk_counts() -> None:
     """The record that says that all markers are there is written when they are on the disk."""
-    house = House(settings={"log.flush.interval.messages": "1"})
+    harness = Harness(settings={"log.flush.interval.messages": "1"})
     syncs: list[tuple[FlushJob, Done]] = []
-    house.logs.group_flush.submit = lambda job, done: syncs.append((job, done))
-    producer = begin(house, "x")
-    house.produce(producer, "a")
-    house.end(producer, commit=True)
-    assert house.transactions.describe("x").state is TransactionState.PREPARE_COMMIT
-    house.clock.advance(100)
-    assert house.partition().last_stable_offset == 0
-    assert house.transactions.describe("x").state is TransactionState.PREPARE_COMMIT
+    harness.logs.group_flush.submit = lambda job, done: syncs.append((job, done))
+    producer = begin(harness, "x")
+    harness.produce(producer, "a")
+    harness.end(producer, commit=True)
+    assert harness.transactions.describe("x").state is TransactionState.PREPARE_COMMIT
+    harness.clock.advance(100)
+    assert harness.partition().last_stable_offset == 0
+    assert harness.transactions.describe("x").state is TransactionState.PREPARE_COMMIT
     while syncs:
         run_at_once(*syncs.pop())
-    assert house.partition().last_stable_offset == 2
-    house.clock.advance(100)
-    assert house.transactions.describe("x").state is TransactionState.COMPLETE_COMMIT
-    house = house.after(house.files.power_cut(Random(3)))
-    assert house.read() == ["a"]
+    assert harness.partition().last_stable_offset == 2
+    harness.clock.advance(100)
+    assert harness.transactions.describe("x").state is TransactionState.COMPLETE_COMMIT
+    harness = harness.after(harness.files.power_cut(Random(3)))
+    assert harness.read() == ["a"]
 
 
 def test_a_power_cut_after_each_step_that_was_answered_loses_none() -> None:
     for seed in range(20):
-        house = House(settings={"log.flush.interval.messages": "1"})
-        producer = begin(house, "x")
-        house.add(producer, 1)
-        house.produce(producer, "a", index=0)
-        house.produce(producer, "b", index=1)
-        house.end(producer, commit=True)
-        house = house.after(house.files.power_cut(Random(seed)))
-        assert (house.read(0), house.read(1)) == (["a"], ["b"])
+        harness = Harness(settings={"log.flush.interval.messages": "1"})
+        producer = begin(harness, "x")
+        harness.add(producer, 1)
+        harness.produce(producer, "a", index=0)
+        harness.produce(producer, "b", index=1)
+        harness.end(producer, commit=True)
+        harness = harness.after(harness.files.power_cut(Random(seed)))
+        assert (harness.read(0), harness.read(1)) == (["a"], ["b"])

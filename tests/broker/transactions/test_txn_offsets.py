@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from txn_house import TOPIC, House
+from txn_house import TOPIC, Harness
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode
@@ -64,85 +64,87 @@ class Model:
 def test_the_right_offset_counts_whatever_happens_in_between(seed: int) -> None:
     """Pitfall 32: and what is not decided is always known as such."""
     random = Random(seed)
-    house, model = House(settings={}), Model()
-    producers = {name: house.init(name) for name in IDS}
+    harness, model = Harness(settings={}), Model()
+    producers = {name: harness.init(name) for name in IDS}
     for number in range(STEPS):
         place = (random.choice(GROUPS), random.randrange(2))
         name = random.choice(IDS)
         action = random.random()
         if action < 0.25:
-            commit(house, place, number)
+            commit(harness, place, number)
             model.commit(place, number)
         elif action < 0.6:
-            commit_in(house, name, producers[name], place, number)
+            commit_in(harness, name, producers[name], place, number)
             model.commit_in(name, place, number)
         elif action < 0.85:
             commits = random.random() < 0.6
-            if house.transactions.describe(name).partitions:
-                house.end(producers[name], commit=commits, transactional_id=name)
+            if harness.transactions.describe(name).partitions:
+                harness.end(producers[name], commit=commits, transactional_id=name)
                 model.end(name, commit=commits)
         elif action < 0.92:
-            if house.groups.group(place[0]) is not None:
-                house.groups.offsets.delete(place[0], [(TOPIC, place[1])])
+            if harness.groups.group(place[0]) is not None:
+                harness.groups.offsets.delete(place[0], [(TOPIC, place[1])])
                 model.delete(place)
         else:
-            house = house.after_a_kill()
+            harness = harness.after_a_kill()
         for group in GROUPS:
-            found = house.groups.offsets.of(group)
+            found = harness.groups.offsets.of(group)
             for index in range(2):
                 offset = found.get((TOPIC, index))
                 expected = model.offset((group, index))
                 assert (None if offset is None else offset.offset) == expected
             # A replay reads only the last plain record of a key: after a deletion and another
             # commit it takes for undecided what can no longer change anything.
-            assert house.groups.offsets.undecided(group) >= model.undecided(group)
+            assert harness.groups.offsets.undecided(group) >= model.undecided(group)
 
 
-def commit(house: House, place: Place, offset: int) -> None:
+def commit(harness: Harness, place: Place, offset: int) -> None:
     group, index = place
-    given = {(TOPIC, index): CommittedOffset(offset, -1, "", house.clock.now_ms())}
-    assert set(house.groups.offsets.commit(group, "", None, -1, given).values()) == {ErrorCode.NONE}
+    given = {(TOPIC, index): CommittedOffset(offset, -1, "", harness.clock.now_ms())}
+    assert set(harness.groups.offsets.commit(group, "", None, -1, given).values()) == {
+        ErrorCode.NONE
+    }
 
 
 def commit_in(
-    house: House, name: str, producer: tuple[int, int], place: Place, offset: int
+    harness: Harness, name: str, producer: tuple[int, int], place: Place, offset: int
 ) -> None:
     group, index = place
-    house.offsets.ensure_topic()
-    where = (OFFSETS_TOPIC, house.offsets.partition_of(group))
-    house.transactions.add_partitions(name, *producer, [where])
-    given = {(TOPIC, index): CommittedOffset(offset, -1, "", house.clock.now_ms())}
-    codes = house.groups.offsets.commit(group, "", None, -1, given, producer=producer)
+    harness.offsets.ensure_topic()
+    where = (OFFSETS_TOPIC, harness.offsets.partition_of(group))
+    harness.transactions.add_partitions(name, *producer, [where])
+    given = {(TOPIC, index): CommittedOffset(offset, -1, "", harness.clock.now_ms())}
+    codes = harness.groups.offsets.commit(group, "", None, -1, given, producer=producer)
     assert set(codes.values()) == {ErrorCode.NONE}
 
 
 def test_offsets_that_wait_keep_their_group_and_do_not_expire() -> None:
-    house = House()
-    producer = house.init()
-    commit(house, ("g", 0), 1)
-    house.commit_offset(producer, 2)
-    house.commit_offset(producer, 3, group="only-pending")
-    house.clock.advance(RETENTION_MS)
-    house.groups.expire()
-    assert house.committed() == 1
-    house = house.after_a_kill()
-    house.end(producer, commit=True)
-    assert house.committed() == 2
-    assert house.committed("only-pending") == 3
+    harness = Harness()
+    producer = harness.init()
+    commit(harness, ("g", 0), 1)
+    harness.commit_offset(producer, 2)
+    harness.commit_offset(producer, 3, group="only-pending")
+    harness.clock.advance(RETENTION_MS)
+    harness.groups.expire()
+    assert harness.committed() == 1
+    harness = harness.after_a_kill()
+    harness.end(producer, commit=True)
+    assert harness.committed() == 2
+    assert harness.committed("only-pending") == 3
 
 
 def test_what_is_deleted_does_not_come_back_with_a_commit() -> None:
-    house = House()
-    producer = house.init()
-    house.commit_offset(producer, 1, group="deleted")
-    house.commit_offset(producer, 2, group="kept")
-    assert house.groups.delete("deleted") is ErrorCode.NONE
-    house.groups.offsets.remove_topic("another")
-    house = house.after_a_kill()
-    house.end(producer, commit=True)
-    assert house.committed("deleted") is None
-    assert house.committed("kept") == 2
-    house.commit_offset(producer, 5, group="kept")
-    house.groups.offsets.remove_topic(TOPIC)
-    house.end(producer, commit=True)
-    assert house.committed("kept") is None
+    harness = Harness()
+    producer = harness.init()
+    harness.commit_offset(producer, 1, group="deleted")
+    harness.commit_offset(producer, 2, group="kept")
+    assert harness.groups.delete("deleted") is ErrorCode.NONE
+    harness.groups.offsets.remove_topic("another")
+    harness = harness.after_a_kill()
+    harness.end(producer, commit=True)
+    assert harness.committed("deleted") is None
+    assert harness.committed("kept") == 2
+    harness.commit_offset(producer, 5, group="kept")
+    harness.groups.offsets.remove_topic(TOPIC)
+    harness.end(producer, commit=True)
+    assert harness.committed("kept") is None

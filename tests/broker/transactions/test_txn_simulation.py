@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from txn_house import TIMEOUT_MS, TOPIC, House, KilledError, kill_at
+from txn_house import TIMEOUT_MS, TOPIC, Harness, KilledError, kill_at
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -41,7 +41,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.house = House()
+        self.harness = Harness()
         self.clients: dict[str, Client] = {}
         self.committed: list[list[tuple[int, str]]] = []
         self.aborted: list[list[tuple[int, str]]] = []
@@ -55,11 +55,11 @@ class World:
     def step(self) -> None:
         random = self.random
         if random.random() < 0.06:
-            kill_at(self.house.files, random.randrange(1, 9))
+            kill_at(self.harness.files, random.randrange(1, 9))
         elif random.random() < 0.04:
             topic = random.choice((TRANSACTIONS_TOPIC, TOPIC, OFFSETS_TOPIC))
             path = f"{topic}-{random.randrange(2)}/0"  # a segment, not a checkpoint
-            self.house.files.fail("write", errno.ENOSPC, path_part=path)
+            self.harness.files.fail("write", errno.ENOSPC, path_part=path)
         action = random.choices(
             (self.start, self.write, self.commit_offset, self.end, self.wait, self.look),
             (4, 10, 2, 5, 1, 2),
@@ -73,7 +73,7 @@ class World:
         """A new process; who was in the middle of something does not know what became of it."""
         while True:
             try:
-                self.house = self.house.after_a_kill()
+                self.harness = self.harness.after_a_kill()
                 return
             except KilledError:  # the fault of an action that did not write enough
                 continue
@@ -86,10 +86,10 @@ class World:
             self.aborted.append(client.written)
         for _ in range(3):
             try:
-                producer = self.house.init(transactional_id)
+                producer = self.harness.init(transactional_id)
             except KafkaError as error:
                 assert error.retriable or error.code is ErrorCode.NOT_COORDINATOR, error
-                self.house.clock.advance(1_000)
+                self.harness.clock.advance(1_000)
                 continue
             self.clients[transactional_id] = Client(transactional_id, producer)
             return
@@ -101,15 +101,15 @@ class World:
         client = self.client()
         if client is None:
             return
-        index = self.random.randrange(self.house.partitions)
+        index = self.random.randrange(self.harness.partitions)
         self.number += 1
         value = f"{client.transactional_id}-{self.number}"
         try:
             if index not in client.added:
                 client.is_open = True
-                self.house.add(client.producer, index, transactional_id=client.transactional_id)
+                self.harness.add(client.producer, index, transactional_id=client.transactional_id)
                 client.added.add(index)
-            self.house.produce(
+            self.harness.produce(
                 client.producer,
                 value,
                 index=index,
@@ -132,7 +132,7 @@ class World:
         self.number += 1
         client.is_open = True
         try:
-            self.house.commit_offset(
+            self.harness.commit_offset(
                 client.producer, self.number, transactional_id=client.transactional_id
             )
         except KafkaError as error:
@@ -149,7 +149,9 @@ class World:
             return
         commit = self.random.random() < 0.6
         try:
-            self.house.end(client.producer, commit=commit, transactional_id=client.transactional_id)
+            self.harness.end(
+                client.producer, commit=commit, transactional_id=client.transactional_id
+            )
         except KafkaError as error:
             self.failed(client, error)
             return
@@ -170,7 +172,7 @@ class World:
             ErrorCode.NOT_COORDINATOR,
             ErrorCode.KAFKA_STORAGE_ERROR,
         }:
-            self.house.clock.advance(1_000)
+            self.harness.clock.advance(1_000)
             return
         assert error.code in {
             ErrorCode.PRODUCER_FENCED,
@@ -185,14 +187,14 @@ class World:
 
     def wait(self) -> None:
         """Time passes; what is open for too long is aborted."""
-        self.house.clock.advance(self.random.choice((10, 1_000, TIMEOUT_MS // 2, 2 * TIMEOUT_MS)))
-        self.house.transactions.abort_expired()
+        self.harness.clock.advance(self.random.choice((10, 1_000, TIMEOUT_MS // 2, 2 * TIMEOUT_MS)))
+        self.harness.transactions.abort_expired()
 
     def look(self) -> None:
         """What a consumer may see at any time: only what was committed, or may have been."""
         allowed = {value for each in (*self.committed, *self.unknown) for _, value in each}
-        for index in range(self.house.partitions):
-            found = self.house.read(index, max_bytes=self.random.choice((1, 200, 1 << 20)))
+        for index in range(self.harness.partitions):
+            found = self.harness.read(index, max_bytes=self.random.choice((1, 200, 1 << 20)))
             assert len(found) == len(set(found))
             assert set(found) <= allowed
 
@@ -201,18 +203,20 @@ class World:
     def settle(self) -> None:
         """No more faults; everything that is open ends by its time, or by its client's."""
         self.recover()
-        self.house.clock.advance(2 * TIMEOUT_MS)
-        self.house.transactions.abort_expired()
+        self.harness.clock.advance(2 * TIMEOUT_MS)
+        self.harness.transactions.abort_expired()
         for client in self.clients.values():
             self.aborted.append(client.written)
-        self.house.clock.advance(10_000)
+        self.harness.clock.advance(10_000)
 
     def judge(self) -> None:
-        for index in range(self.house.partitions):
-            partition = self.house.partition(index)
+        for index in range(self.harness.partitions):
+            partition = self.harness.partition(index)
             assert partition.last_stable_offset == partition.high_watermark
         for max_bytes in (1, 300, 1 << 20):
-            found = [self.house.read(i, max_bytes=max_bytes) for i in range(self.house.partitions)]
+            found = [
+                self.harness.read(i, max_bytes=max_bytes) for i in range(self.harness.partitions)
+            ]
             for values in found:
                 assert len(values) == len(set(values))
             there = {(i, value) for i, values in enumerate(found) for value in values}
@@ -224,8 +228,8 @@ class World:
                 assert set(written) <= there or not set(written) & there, "in part"
             known = {each for w in (*self.committed, *self.unknown) for each in w}
             assert there <= known
-        assert self.house.committed() in self.offsets
-        assert self.house.groups.offsets.undecided("g") == set()
+        assert self.harness.committed() in self.offsets
+        assert self.harness.groups.offsets.undecided("g") == set()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -238,7 +242,7 @@ def test_transactions_are_all_or_nothing_whenever_the_broker_is_killed(seed: int
     world.judge()
     assert world.committed, f"seed {seed} committed nothing"
     assert world.aborted, f"seed {seed} aborted nothing"
-    world.house = world.house.after_a_stop()
+    world.harness = world.harness.after_a_stop()
     world.judge()
 
 
@@ -250,7 +254,7 @@ class PowerlessWorld(World):
             self.drop(client)
         while True:
             try:
-                self.house = self.house.after(self.house.files.power_cut(self.random))
+                self.harness = self.harness.after(self.harness.files.power_cut(self.random))
                 return
             except KilledError:
                 continue
@@ -270,9 +274,9 @@ def test_no_transaction_hangs_whatever_a_power_cut_takes(seed: int) -> None:
     for _ in range(STEPS // 2):
         world.step()
     world.settle()
-    for index in range(world.house.partitions):
-        partition = world.house.partition(index)
+    for index in range(world.harness.partitions):
+        partition = world.harness.partition(index)
         assert partition.last_stable_offset == partition.high_watermark
         for max_bytes in (1, 300, 1 << 20):
-            world.house.read(index, max_bytes=max_bytes)
-    assert world.house.groups.offsets.undecided("g") == set()
+            world.harness.read(index, max_bytes=max_bytes)
+    assert world.harness.groups.offsets.undecided("g") == set()

@@ -33,7 +33,7 @@ ID_EXPIRATION_MS = 7 * 24 * 3_600_000
 SETTINGS = {"log.segment.bytes": "700", "log.index.interval.bytes": "100"}
 
 
-class House:
+class Harness:
     """A broker's storage, its groups and its transactions, without a network."""
 
     def __init__(
@@ -92,15 +92,15 @@ class House:
         self.transactions.load(self.topic.load())
         self.transactions.resume()
 
-    def after_a_kill(self) -> House:
+    def after_a_kill(self) -> Harness:
         return self.after(self.files.kill())
 
-    def after(self, files: MemFiles) -> House:
+    def after(self, files: MemFiles) -> Harness:
         """The next process, on what is left of the disk."""
         self.transactions.close()
-        return House(files, self.clock, partitions=self.partitions, settings=self.settings)
+        return Harness(files, self.clock, partitions=self.partitions, settings=self.settings)
 
-    def after_a_stop(self) -> House:
+    def after_a_stop(self) -> Harness:
         self.replicas.close()
         return self.after_a_kill()
 
