@@ -151,6 +151,53 @@ def test_forbidden_words(pattern: str) -> None:
     assert not found, f"{FORBIDDEN[pattern]}:\n" + "\n".join(found)
 
 
+# CONTRIBUTING.md, "Words", says what to write instead. White space may be a line's end.
+PRIVATE_WORDS = re.compile(
+    r"\bwhoever\b|\b(?:told|tell|tells|telling)[\s_]+apart\b|(?<![a-z])let(?:s|ting)?[\s_]+go(?![a-z])|"
+    r"forg[eo]t|(?<![a-z])mend(?:s|ed|ing)?(?![a-z])",
+    re.IGNORECASE,
+)
+# Kafka's names: FetchRequest's field, and the struct in it.
+KAFKA_WORDS = re.compile(r"forgotten_topics_data|ForgottenTopic\b")
+WORDS_SECTION = re.compile(r"^## Words$.*?(?=^## )", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Whoever",
+        "told\n    apart",
+        "let_go()",
+        "_forget",
+        "forgotten",
+        "Mend it",
+        "can_mend",
+        "mended",
+    ],
+)
+def test_private_words_are_recognised(text: str) -> None:
+    assert PRIVATE_WORDS.search(text)
+
+
+@pytest.mark.parametrize("text", ["recommend", "amended", "dementia", "outlet goes", "let good"])
+def test_other_words_are_not_private(text: str) -> None:
+    assert not PRIVATE_WORDS.search(text)
+
+
+def test_words_are_plain() -> None:
+    found = []
+    for path, text in texts():
+        if path == Path(__file__):
+            continue
+        is_table = path == ROOT / "CONTRIBUTING.md"
+        ours = KAFKA_WORDS.sub("", WORDS_SECTION.sub("", text) if is_table else text)
+        found += [
+            f"{relative(path)}:{ours.count(chr(10), 0, hit.start()) + 1}: {hit.group()!r}"
+            for hit in PRIVATE_WORDS.finditer(ours)
+        ]
+    assert not found, "CONTRIBUTING.md, Words, says what to write instead:\n" + "\n".join(found)
+
+
 def test_uv_lock_stays_out() -> None:
     assert "uv.lock" not in {p.name for p in tracked_files()}
     lock = (ROOT / "requirements.lock").read_text()

@@ -152,7 +152,7 @@ def test_the_rights_that_kafka_asks_for_suffice(
     scene: Scene,
     row: Row,
 ) -> None:
-    """On a connection that has been refused before: what is remembered of that is forgotten."""
+    """On a connection that has been refused before: what is cached of that is discarded."""
     client = connect(guarded, "SASL", "alice")
     try:
         assert row.refusal in codes(client.ask(row.make(scene), row.version))
