@@ -125,6 +125,36 @@ def clock_reads(tree: ast.AST) -> Iterator[str]:
                 yield f"line {node.lineno}: {name}.{node.func.attr}"
 
 
+# The one place where tests wait. (Source that a test gives to a subprocess is a string: not seen.)
+SLEEPS = {"polling.py"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=relative)
+def test_tests_poll_and_do_not_sleep(path: Path) -> None:
+    if path.name not in SLEEPS:
+        found = list(sleeps(ast.parse(path.read_text())))
+        assert not found, f"{found}: wait with until or until_async of tests/polling.py"
+
+
+def sleeps(tree: ast.AST) -> Iterator[str]:
+    """Calls of ``sleep`` of anything but 0, and of ``wait`` on an event that nobody can set."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        match node.func:
+            case ast.Name("sleep") | ast.Attribute(attr="sleep"):
+                if not (len(node.args) == 1 and ast.unparse(node.args[0]) == "0"):
+                    yield f"line {node.lineno}: {ast.unparse(node)}"
+            case ast.Attribute(ast.Call(ast.Name("Event") | ast.Attribute(attr="Event")), "wait"):
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def test_the_search_for_sleeps_finds_them() -> None:
+    code = "time.sleep(0.1); asyncio.sleep(n); sleep(1); sleep(0); threading.Event().wait(0.1)"
+    code += "; asyncio.sleep(0); event.wait(1)"
+    assert len(list(sleeps(ast.parse(code)))) == 4
+
+
 def test_only_one_module_imports_kazoo() -> None:
     imports_kazoo = re.compile(r"^\s*(from|import) kazoo", re.MULTILINE)
     users = [relative(path) for path in SOURCES if imports_kazoo.search(path.read_text())]

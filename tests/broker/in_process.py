@@ -11,7 +11,7 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +157,14 @@ class Link:
         """Hang up."""
         self.connection.close()
         self._theirs.close()
+
+
+def with_broker(body: Callable[[Broker], Awaitable[None]], **settings: object) -> None:
+    """Run ``body`` with a broker of these settings; an underscore stands for a dot."""
+
+    async def run() -> None:
+        named = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        async with in_process(named) as broker:
+            await body(broker)
+
+    asyncio.run(run())

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,16 +132,3 @@ def cluster(bootstrap: str) -> Cluster:
     made.create(made.topic, 3)
     made.create(made.audit_topic)
     return made
-
-
-@pytest.fixture
-def until() -> Callable[..., None]:
-    """Wait until something holds; fails after some seconds."""
-
-    def wait(holds: Callable[[], bool], seconds: float = 120.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < deadline, "did not happen in time"
-            threading.Event().wait(0.02)
-
-    return wait

@@ -16,8 +16,7 @@ from penstock_client import (
     RecordTooLargeError,
 )
 from penstock_client.audit import HEADER_NAME, find_audit_header
-
-Until = Callable[..., None]
+from polling import until
 
 
 def test_claims_cover_exactly_what_was_acknowledged(cluster: Any) -> None:
@@ -122,7 +121,11 @@ def test_a_callback_that_raises_costs_no_claim(cluster: Any) -> None:
     assert cluster.assert_balanced(incarnation) == 200
 
 
-def test_flush_sends_an_event(cluster: Any, until: Until) -> None:
+def claimed(cluster: Any, producer: AuditedProducer) -> int:
+    return sum(account.records for account in cluster.accounts(producer.incarnation))
+
+
+def test_flush_sends_an_event(cluster: Any) -> None:
     producer = cluster.producer()
     for number in range(10):
         producer.produce(cluster.topic, b"v%d" % number)
@@ -133,22 +136,20 @@ def test_flush_sends_an_event(cluster: Any, until: Until) -> None:
     for _ in range(30):  # flushing after every record does not make an event of every record
         producer.produce(cluster.topic, b"w")
         producer.flush()
-    until(lambda: sum(a.records for a in cluster.accounts(producer.incarnation)) == 40)
+    until("all is claimed", lambda: claimed(cluster, producer) == 40)
     assert cluster.assert_balanced(producer.incarnation) == 40
     assert len(cluster.events(producer.incarnation)) < 25
     producer.close()
 
 
-def test_events_come_every_interval_even_if_the_application_never_polls(
-    cluster: Any, until: Until
-) -> None:
+def test_events_come_every_interval_even_if_the_application_never_polls(cluster: Any) -> None:
     producer = cluster.producer(audit_interval_ms=200)
     threads: list[threading.Thread] = []
     producer.produce(
         cluster.topic, b"v", on_delivery=lambda *_: threads.append(threading.current_thread())
     )
-    until(lambda: sum(a.records for a in cluster.accounts(producer.incarnation)) == 1)
-    until(lambda: len(cluster.events(producer.incarnation)) >= 3)  # heartbeats go on
+    until("all is claimed", lambda: claimed(cluster, producer) == 1)
+    until("heartbeats go on", lambda: len(cluster.events(producer.incarnation)) >= 3)
     assert threads == []  # the callback waits for the application's own poll
     assert len(producer) == 1
     assert producer.poll(0) >= 1
@@ -256,14 +257,14 @@ def test_failed_deliveries_are_reported(cluster: Any) -> None:
     ]
 
 
-def test_records_that_time_out_or_are_purged_are_reported(cluster: Any, until: Until) -> None:
+def test_records_that_time_out_or_are_purged_are_reported(cluster: Any) -> None:
     errors: list[str] = []
     producer = cluster.producer(linger_ms=5000)
     incarnation = producer.incarnation
     for _ in range(3):
         producer.produce(cluster.topic, b"v", on_delivery=lambda e, _: errors.append(e.name()))
     producer.purge()
-    until(lambda: producer.poll(0.1) >= 0 and len(errors) == 3)
+    until("all have failed", lambda: producer.poll(0.1) >= 0 and len(errors) == 3)
     producer.close()
     assert errors == ["_PURGE_QUEUE"] * 3
     (account,) = [a for a in cluster.accounts(incarnation) if a.failed]
@@ -287,7 +288,7 @@ def test_closing_gives_up_what_does_not_get_through() -> None:
     assert errors == ["_PURGE_QUEUE"]
 
 
-def test_an_event_that_fails_is_sent_again_with_its_number(cluster: Any, until: Until) -> None:
+def test_an_event_that_fails_is_sent_again_with_its_number(cluster: Any) -> None:
     """Events are purged with the rest of the queue, and come again: none lost, none renumbered."""
     producer = cluster.producer(audit_interval_ms=150, linger_ms=100)
     incarnation = producer.incarnation
@@ -310,7 +311,7 @@ def test_an_event_that_fails_is_sent_again_with_its_number(cluster: Any, until: 
         producer.poll(0)
         return failed >= 2
 
-    until(purged)
+    until("two events have failed", purged)
     producer.close()
     events = cluster.events(incarnation)
     assert [event.number for event in events] == list(range(1, len(events) + 1))

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from polling import until
+
 HEAD = """
 import json, os, signal, sys, threading
 from penstock_client import AuditedProducer, exit_on_sigterm
@@ -148,10 +150,10 @@ def _started(process: subprocess.Popen[str]) -> int:
     return incarnation
 
 
-def test_a_killed_producer_leaves_no_final_event(cluster: Any, run: Any, until: Any) -> None:
+def test_a_killed_producer_leaves_no_final_event(cluster: Any, run: Any) -> None:
     process = run(FOREVER, audit_interval_ms=100)
     incarnation = _started(process)
-    until(lambda: sum(a.records for a in cluster.accounts(incarnation)) > 0)
+    until("something is claimed", lambda: sum(a.records for a in cluster.accounts(incarnation)) > 0)
     process.kill()
     process.wait(120)
     events = cluster.events(incarnation)

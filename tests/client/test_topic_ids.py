@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,8 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock_client.audit import Claim, TopicAccount
 from penstock_client.topic_ids import TopicIds, admin_config
-
-Until = Callable[..., None]
+from polling import until
 
 
 class Cluster:
@@ -90,7 +89,7 @@ def test_the_connection_has_the_producers_security_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("recreated", [False, True])
-def test_a_real_topics_claims_carry_its_id(cluster: Any, until: Until, recreated: bool) -> None:
+def test_a_real_topics_claims_carry_its_id(cluster: Any, recreated: bool) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     producer = cluster.producer()
     for _ in range(5):
@@ -98,7 +97,7 @@ def test_a_real_topics_claims_carry_its_id(cluster: Any, until: Until, recreated
     assert producer.flush(20) == 0
     if recreated:
         admin.delete_topics([cluster.topic])[cluster.topic].result(20)
-        until(lambda: cluster.topic not in admin.list_topics(timeout=5).topics)
+        until("the topic is gone", lambda: cluster.topic not in admin.list_topics(timeout=5).topics)
         cluster.create(cluster.topic, 3)
         done: list[Any] = []
 
@@ -109,7 +108,7 @@ def test_a_real_topics_claims_carry_its_id(cluster: Any, until: Until, recreated
             producer.flush(20)
             return any(error is None and m.offset() == 0 for error, m in done)
 
-        until(again)
+        until("a record is at offset 0", again)
     producer.close()
     accounts = cluster.accounts(producer_incarnation(cluster))
     ids = {a.topic_id for a in accounts if a.claims}

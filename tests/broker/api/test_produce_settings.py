@@ -6,7 +6,6 @@ case sends a read event full of equal requests, changes one setting, and sends t
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from penstock_broker.wire.messages.produce import (
 )
 from penstock_broker.wire.records import RecordBatch, iter_batches
 from penstock_broker.wire.schema import decode
+from polling import until_async
 
 TOPIC_RESOURCE = 2
 AT_ONCE = 5
@@ -48,14 +48,6 @@ VERSIONS = [7, 9]
 
 def now_ms() -> int:
     return int(time.time() * 1000)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until it holds: syncs have a thread of their own."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
 
 
 def request(batch: bytes, acks: int = 1) -> ProduceRequest:
@@ -88,7 +80,7 @@ class Producer:
             answers.extend(self.link.answers())
             return len(answers) == len(batches)
 
-        await until(all_there)
+        await until_async("all answers are there", all_there)
         found = []
         for number, answer in enumerate(answers):
             assert int.from_bytes(answer[:4], "big") == number, "answers in the requests' order"
@@ -201,7 +193,7 @@ async def test_a_live_change_is_seen_by_the_next_request(case: Case, version: in
             assert broker.replicas.partition("t", 0).log_end_offset == before
         else:
             assert [a.base_offset for a in answers] == list(range(before, before + AT_ONCE))
-            await until(lambda: case.check(broker, answers))
+            await until_async("the setting shows", lambda: case.check(broker, answers))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -257,7 +249,7 @@ async def test_an_error_without_a_place_for_it_ends_the_connection() -> None:
         producer.link.put(frames[0] * AT_ONCE)
         assert not producer.link.is_closed
         producer.link.put(b"".join(frames))
-        await until(lambda: producer.link.is_closed)
+        await until_async("the connection ends", lambda: producer.link.is_closed)
         assert broker.replicas.partition("t", 0).log_end_offset == 2 * AT_ONCE + 2
 
 
@@ -282,7 +274,7 @@ async def test_other_requests_see_what_was_appended_before_them() -> None:
             answers.extend(producer.link.answers())
             return len(answers) == len(sent)
 
-        await until(all_there)
+        await until_async("all answers are there", all_there)
         assert [int.from_bytes(answer[:4], "big") for answer in answers] == [0, 1, 2, 3]
         found, _ = decode(ListOffsetsResponse, 7, memoryview(answers[2]), 5)
         assert found.topics[0].partitions[0].offset == AT_ONCE + 2

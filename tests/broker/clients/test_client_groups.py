@@ -30,6 +30,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import (
 from kafka.errors import KafkaError as PythonError
 
 from penstock_broker.testing.broker_process import BrokerProcess
+from polling import until, until_async
 
 WAIT = 120.0
 PARTITIONS = 6
@@ -252,15 +253,14 @@ def python_members() -> Iterator[list[PythonMember]]:
         member.stop()
 
 
+def are_even(shares: list[set[int]]) -> bool:
+    """Whether every partition is in one share, and all shares have one size."""
+    size = PARTITIONS // len(shares)
+    return all(len(s) == size for s in shares) and len(set().union(*shares)) == PARTITIONS
+
+
 def await_even(members: list[PythonMember]) -> None:
-    deadline = time.monotonic() + WAIT
-    while True:
-        shares = [member.share for member in members]
-        size = PARTITIONS // len(members)
-        if all(len(s) == size for s in shares) and len(set().union(*shares)) == PARTITIONS:
-            return
-        assert time.monotonic() < deadline, f"the group does not settle: {shares}"
-        threading.Event().wait(0.02)
+    until("the members share evenly", lambda: are_even([member.share for member in members]))
 
 
 @pytest.mark.parametrize(
@@ -306,13 +306,10 @@ async def test_aiokafka_shares_with_each_of_its_assignors(
     await asyncio.gather(*(each.start() for each in members))
 
     async def even(among: list[AIOKafkaConsumer]) -> None:
-        async with asyncio.timeout(WAIT):
-            while True:
-                shares = [{place.partition for place in each.assignment()} for each in among]
-                size = PARTITIONS // len(among)
-                if all(len(s) == size for s in shares) and len(set().union(*shares)) == PARTITIONS:
-                    return
-                await asyncio.sleep(0.02)
+        def holds() -> bool:
+            return are_even([{place.partition for place in each.assignment()} for each in among])
+
+        await until_async("the members share evenly", holds)
 
     await even(members)
     if assignor is not StickyPartitionAssignor:  # its members are static: they do not leave

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock_broker.testing.broker_process import BrokerProcess
+from polling import until
 
 WAIT = 120.0
 KILLS = 3
@@ -87,10 +88,7 @@ def _note(
 
 def _await_more(acknowledged: dict[int, tuple[int, int]], count: int) -> None:
     wanted = len(acknowledged) + count
-    deadline = time.monotonic() + WAIT
-    while len(acknowledged) < wanted:
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.02)
+    until(f"{wanted} records are acknowledged", lambda: len(acknowledged) >= wanted)
 
 
 def _read_all(broker: BrokerProcess) -> dict[tuple[int, int], int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-import time
 import uuid
 
 import pytest
@@ -14,6 +13,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from penstock_broker.testing.broker_process import BrokerProcess
+from polling import until
 
 WAIT = 120.0
 
@@ -75,10 +75,7 @@ def test_kafka_python_groups_rebalance_and_commit(
     for thread in members:
         thread.start()
     try:
-        deadline = time.monotonic() + WAIT
-        while sorted(shares.values()) != [2, 2]:
-            assert time.monotonic() < deadline, shares
-            stop.wait(0.05)
+        until("both have two partitions", lambda: sorted(shares.values()) == [2, 2])
     finally:
         stop.set()
         for thread in members:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
-from in_process import Link, in_process
+from in_process import Link, with_broker
 
 from penstock_broker.errors import ErrorCode
 from penstock_broker.server.broker import Broker
@@ -19,18 +16,6 @@ from penstock_broker.wire.messages.fetch import FetchPartition, FetchRequest, Fe
 
 FETCH_BYTES_MAX = 10_000
 BATCH_BYTES = 4_000
-
-
-def test(body: Callable[[Broker], Awaitable[None]], **settings: object) -> None:
-    async def run() -> None:
-        named = {name.replace("_", "."): str(value) for name, value in settings.items()}
-        async with in_process(named) as broker:
-            await body(broker)
-
-    asyncio.run(run())
-
-
-test.__test__ = False  # type: ignore[attr-defined]
 
 
 def append(broker: Broker, count: int) -> int:
@@ -61,7 +46,7 @@ async def _greedy_fetch(broker: Broker) -> None:
 
 
 def test_the_brokers_own_bound_on_a_fetch_holds_whatever_the_client_allows() -> None:
-    test(_greedy_fetch, fetch_max_bytes=FETCH_BYTES_MAX)
+    with_broker(_greedy_fetch, fetch_max_bytes=FETCH_BYTES_MAX)
 
 
 async def _delete_unsynced(broker: Broker) -> None:
@@ -90,4 +75,4 @@ async def _delete_unsynced(broker: Broker) -> None:
 
 
 def test_records_are_deleted_up_to_the_high_watermark_not_the_end() -> None:
-    test(_delete_unsynced)
+    with_broker(_delete_unsynced)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from in_process import Link, frame_of, in_process
+from in_process import Link, frame_of, with_broker
 
 from penstock_broker.config import BrokerConfig, ConfigError
 from penstock_broker.errors import ErrorCode
@@ -22,29 +21,9 @@ from penstock_broker.wire.messages.fetch import FetchPartition, FetchRequest, Fe
 from penstock_broker.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock_broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from polling import until_async
 
 ASK = ApiVersionsRequest()
-
-
-def test(body: Callable[[Broker], Awaitable[None]], **settings: object) -> None:
-    async def run() -> None:
-        named = {name.replace("_", "."): str(value) for name, value in settings.items()}
-        async with in_process(named) as broker:
-            await body(broker)
-
-    asyncio.run(run())
-
-
-test.__test__ = False  # type: ignore[attr-defined]
-
-
-async def until(condition: Callable[[], object], seconds: float = 120.0) -> float:
-    """Wait for something; how long it took."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, "it does not come"
-        await asyncio.sleep(0.01)
-    return time.monotonic() - began
 
 
 def fetch(topic: str, wait_ms: int, *, times: int = 1) -> FetchRequest:
@@ -72,7 +51,7 @@ async def _muted(broker: Broker) -> None:
 
 
 def test_a_mute_never_shortens_a_longer_one() -> None:
-    test(_muted)
+    with_broker(_muted)
 
 
 # -- how many, how fast -------------------------------------------------------------------------
@@ -92,7 +71,7 @@ def test_connections_from_one_address() -> None:
         near[0].close()
         assert not Link(broker, "10.0.0.1").is_closed
 
-    test(
+    with_broker(
         body,
         max_connections=6,
         max_connections_per_ip=2,
@@ -115,10 +94,12 @@ def test_connections_beyond_the_rate_wait_for_their_turn() -> None:
         assert held, "ten at once, and ten a second while these forty were made"
         assert not links[0].transport.is_paused
         assert await links[0].ask(ASK, 0)
-        await until(lambda: not any(link.transport.is_paused for link in links))
+        await until_async(
+            "all are read", lambda: not any(link.transport.is_paused for link in links)
+        )
         assert await links[-1].ask(ASK, 0), "it is served when it is its turn"
 
-    test(body, max_connection_creation_rate=10)
+    with_broker(body, max_connection_creation_rate=10)
 
 
 def test_an_address_beyond_its_rate_is_held_and_closed() -> None:
@@ -131,10 +112,12 @@ def test_an_address_beyond_its_rate_is_held_and_closed() -> None:
         other = Link(broker, "10.0.0.2")
         assert [link.transport.is_paused for link in links] == [False, False, True]
         assert not other.transport.is_paused
-        assert await until(lambda: links[2].is_closed) > 0.3
+        began = time.monotonic()
+        await until_async("the third connection ends", lambda: links[2].is_closed)
+        assert time.monotonic() - began > 0.3
         assert not links[0].is_closed
 
-    test(body)
+    with_broker(body)
 
 
 def test_connections_end_where_descriptors_do() -> None:
@@ -146,7 +129,7 @@ def test_connections_end_where_descriptors_do() -> None:
         assert [link.is_closed for link in links] == [False, False, True, True]
         assert await links[0].ask(ASK, 0)
 
-    test(body)
+    with_broker(body)
 
 
 # -- slow ---------------------------------------------------------------------------------------
@@ -159,30 +142,34 @@ def test_a_request_that_comes_byte_by_byte_ends_the_connection() -> None:
         half, drip, silent = Link(broker), Link(broker), Link(broker)
         data = frame_of(MetadataRequest(topics=None), 9, client="c" * 1_000)
         half.put(data[:7])
-        began = time.monotonic()
-        position = 0
-        while not drip.is_closed:
-            drip.put(data[position : position + 1])
-            position += 1
-            await asyncio.sleep(0.02)
-            assert time.monotonic() - began < 120
+        rest = iter(data)
+
+        def next_byte_ends_it() -> bool:
+            drip.put(bytes([next(rest)]))
+            return drip.is_closed
+
+        await until_async("the slow connection ends", next_byte_ends_it)
         assert half.is_closed
         assert not silent.is_closed, "it has begun nothing"
         assert await silent.ask(ASK, 0)
 
-    test(body, request_receive_timeout_ms=300)
+    with_broker(body, request_receive_timeout_ms=300)
 
 
 def test_a_large_request_that_keeps_coming_may_take_longer() -> None:
     async def body(broker: Broker) -> None:
         link = Link(broker)
         link.put(struct.pack(">i", 50 << 20))
-        for _ in range(100):
-            link.put(bytes(400_000))
-            await asyncio.sleep(0.02)
+        began = time.monotonic()
+
+        def next_part_is_late() -> bool:
+            link.put(bytes(100_000))
+            return time.monotonic() - began > 1.5
+
+        await until_async("five times the timeout has passed", next_part_is_late)
         assert not link.is_closed
 
-    test(body, request_receive_timeout_ms=300)
+    with_broker(body, request_receive_timeout_ms=300)
 
 
 def test_a_client_that_reads_nothing_is_ended() -> None:
@@ -201,11 +188,11 @@ def test_a_client_that_reads_nothing_is_ended() -> None:
             await asyncio.sleep(0)
         held = link.connection.unsent_bytes
         assert OUT_BYTES_MAX < held < OUT_BYTES_MAX + 200_000
-        await until(lambda: link.is_closed)
+        await until_async("the connection ends", lambda: link.is_closed)
         assert link.connection.unsent_bytes == 0
         assert await other.ask(ASK, 0)
 
-    test(body, response_send_timeout_ms=10_000)
+    with_broker(body, response_send_timeout_ms=10_000)
 
 
 def test_those_who_leave_most_unread_go_first() -> None:
@@ -221,10 +208,10 @@ def test_those_who_leave_most_unread_go_first() -> None:
                 if link.transport.is_paused or link.connection.unsent_bytes > share * 200_000:
                     break
                 link.put(request)
-        await until(lambda: links[-1].is_closed)
+        await until_async("the one that leaves most unread ends", lambda: links[-1].is_closed)
         assert not links[0].is_closed
 
-    test(body, queued_max_response_bytes=1_500_000)
+    with_broker(body, queued_max_response_bytes=1_500_000)
 
 
 def test_answers_that_wait_behind_another_are_bounded() -> None:
@@ -244,7 +231,7 @@ def test_answers_that_wait_behind_another_are_bounded() -> None:
         held = sum(len(b"".join(p.parts)) for p in link.connection._pending if p.parts)
         assert held < OUT_BYTES_MAX + 200_000
 
-    test(body)
+    with_broker(body)
 
 
 # -- memory -------------------------------------------------------------------------------------
@@ -258,10 +245,10 @@ def test_an_idle_connection_holds_next_to_nothing() -> None:
         await link.ask(MetadataRequest(topics=[MetadataRequestTopic(name="x" * 200)] * 100), 9)
         assert len(frames._view) >= CAPACITY
         link.connection.active_at -= 60
-        await until(lambda: len(frames._view) == FIRST_CAPACITY)
+        await until_async("the buffer is small again", lambda: len(frames._view) == FIRST_CAPACITY)
         assert await link.ask(ASK, 0)
 
-    test(body)
+    with_broker(body)
 
 
 def test_large_requests_wait_for_memory() -> None:
@@ -279,10 +266,10 @@ def test_large_requests_wait_for_memory() -> None:
         assert third.transport.is_paused
         assert await small.ask(ASK, 0), "small requests need no reservation"
         first.close()
-        await until(lambda: not third.transport.is_paused)
+        await until_async("the third connection is read", lambda: not third.transport.is_paused)
         assert not third.is_closed
 
-    test(body, queued_max_request_bytes=1_000_000)
+    with_broker(body, queued_max_request_bytes=1_000_000)
 
 
 def test_who_holds_memory_and_sends_little_goes_when_others_wait() -> None:
@@ -292,12 +279,13 @@ def test_who_holds_memory_and_sends_little_goes_when_others_wait() -> None:
         holder.put(head + bytes(100))
         waiting.put(head + bytes(100))
         assert waiting.transport.is_paused
-        took = await until(lambda: holder.is_closed, 300)
-        assert took > 4
+        began = time.monotonic()
+        await until_async("the holder's connection ends", lambda: holder.is_closed, seconds=300)
+        assert time.monotonic() - began > 4
         assert not waiting.transport.is_paused
 
     # It is no matter of request.receive.timeout.ms, which is longer than this test waits.
-    test(body, queued_max_request_bytes=1_000_000, request_receive_timeout_ms=3_600_000)
+    with_broker(body, queued_max_request_bytes=1_000_000, request_receive_timeout_ms=3_600_000)
 
 
 def test_waiting_requests_name_no_more_partitions_than_they_may() -> None:
@@ -312,7 +300,7 @@ def test_waiting_requests_name_no_more_partitions_than_they_may() -> None:
         waits.close()
         assert broker.purgatory.named == 0
 
-    test(body, purgatory_max_partitions=1_000)
+    with_broker(body, purgatory_max_partitions=1_000)
 
 
 # -- much ---------------------------------------------------------------------------------------
@@ -333,7 +321,7 @@ def test_no_more_partitions_than_there_may_be() -> None:
         wanted = MetadataRequest(topics=[MetadataRequestTopic(name="d")])
         assert (await link.ask(wanted, 9)).topics[0].error_code == ErrorCode.POLICY_VIOLATION
 
-    test(body, max_broker_partitions=100)
+    with_broker(body, max_broker_partitions=100)
 
 
 def test_a_long_request_leaves_others_their_turn() -> None:
@@ -356,7 +344,7 @@ def test_a_long_request_leaves_others_their_turn() -> None:
         assert len(broker.metadata.topics) == 80
         assert await link.ask(ASK, 0), "and it goes on"
 
-    test(body)
+    with_broker(body)
 
 
 def test_who_leaves_during_a_long_request_leaves_nothing_behind() -> None:
@@ -367,11 +355,11 @@ def test_who_leaves_during_a_long_request_leaves_nothing_behind() -> None:
         same = await other.ask(create("big", 1), 4)
         assert same.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         link.close()
-        await until(lambda: broker.replicas.total_partitions == 0)
+        await until_async("the logs are gone", lambda: broker.replicas.total_partitions == 0)
         assert broker.metadata.topic("big") is None
         assert (await other.ask(create("big", 1), 4)).topics[0].error_code == 0
 
-    test(body)
+    with_broker(body)
 
 
 def test_too_many_partitions_for_one_fetch() -> None:
@@ -380,7 +368,7 @@ def test_too_many_partitions_for_one_fetch() -> None:
         answer = await Link(broker).ask(fetch("t", 0, times=10_001), 11)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
 
-    test(body)
+    with_broker(body)
 
 
 @pytest.mark.parametrize("size", [4_097, 32_767])
@@ -388,9 +376,9 @@ def test_giant_client_ids_end_the_connection(size: int) -> None:
     async def body(broker: Broker) -> None:
         link = Link(broker)
         link.put(frame_of(ASK, 0, client="c" * size))
-        await until(lambda: link.is_closed)
+        await until_async("the connection ends", lambda: link.is_closed)
 
-    test(body)
+    with_broker(body)
 
 
 # -- groups -------------------------------------------------------------------------------------
@@ -416,9 +404,9 @@ def test_a_member_that_never_syncs_is_put_out() -> None:
         assert answer.error_code == 0
         group = broker.groups.group("g")
         assert group is not None
-        await until(lambda: not group.members)
+        await until_async("the member is out", lambda: not group.members)
 
-    test(body)
+    with_broker(body)
 
 
 def test_members_and_protocols_without_end() -> None:
@@ -427,14 +415,16 @@ def test_members_and_protocols_without_end() -> None:
         answers: list[Any] = []
         for link in links:
             link.put(frame_of(join(), 3))
-        await until(lambda: answers.extend(links[4].answers()) or answers)
+        await until_async(
+            "a join is answered", lambda: answers.extend(links[4].answers()) or answers
+        )
         assert struct.unpack_from(">ih", answers[0], 4)[1] == ErrorCode.GROUP_MAX_SIZE_REACHED
         many = await Link(broker).ask(join(protocols=101), 3)
         assert many.error_code == ErrorCode.INVALID_REQUEST
         huge = await Link(broker).ask(join(metadata=2 << 20), 3)
         assert huge.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
-    test(body, group_max_size=3, group_coordinator_max_bytes=1 << 20)
+    with_broker(body, group_max_size=3, group_coordinator_max_bytes=1 << 20)
 
 
 # -- transactions -------------------------------------------------------------------------------
@@ -451,4 +441,4 @@ def test_transactional_ids_have_an_end() -> None:
         assert [await init(name) for name in "abca"] == [0, 0, ErrorCode.POLICY_VIOLATION, 0]
         assert await init("x" * 5_000) == ErrorCode.INVALID_REQUEST
 
-    test(body, transaction_coordinator_max_ids=2, transaction_state_log_num_partitions=1)
+    with_broker(body, transaction_coordinator_max_ids=2, transaction_state_log_num_partitions=1)

@@ -27,6 +27,7 @@ from penstock_broker.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from polling import until_async
 
 NOW = 1_700_000_000_000
 
@@ -136,8 +137,10 @@ def test_bombs_are_refused_and_leave_nothing_behind() -> None:
                     gc.disable()
                     tracemalloc.start()
                 link.put(struct.pack(">i", len(data)) + data)
-                while not link.answers() and not link.is_closed:  # acks=0 has no other answer
-                    await asyncio.sleep(0.001)
+                # With acks=0 the connection's end is the only answer.
+                await until_async(
+                    "an answer or the end", lambda link=link: link.answers() or link.is_closed
+                )
                 link.close()
                 link = Link(broker)
             assert tracemalloc.get_traced_memory()[0] < 4 << 20

@@ -54,6 +54,7 @@ from penstock_broker.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from penstock_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from polling import until_async
 
 SEGMENT_BYTES = 64 << 10
 BATCHES = 60
@@ -315,8 +316,7 @@ async def test_a_client_that_leaves_while_its_topic_is_being_saved(tmp_path: Pat
             connection.abort(None)
         assert broker.metadata.topic("t") is None, "nobody sees what is not on the disk"
         gate.set()
-        while broker.metadata.topic("t") is None:
-            await asyncio.sleep(0.01)
+        await until_async("the topic is there", lambda: broker.metadata.topic("t"))
         assert broker.replicas.has_partition("t", 1)
 
 
@@ -338,8 +338,10 @@ async def test_changes_that_are_made_while_one_is_saved_share_the_next_write(
             asyncio.ensure_future(ask(lambda c, name=name: c.ask(create_request(name), 7)))
             for name in ("a", "b", "c", "d")
         ]
-        while not is_saving.is_set() or len(broker.metadata._newest.topics) < 4:
-            await asyncio.sleep(0.01)
+        await until_async(
+            "all topics wait for the save",
+            lambda: is_saving.is_set() and len(broker.metadata._newest.topics) == 4,
+        )
         gate.set()
         answers = await asyncio.gather(*asked)
         assert [answer.topics[0].error_code for answer in answers] == [0] * 4
@@ -362,8 +364,10 @@ async def test_a_save_that_fails_refuses_what_was_made_from_it(tmp_path: Path) -
             asyncio.ensure_future(ask(lambda c, name=name: c.ask(create_request(name), 7)))
             for name in ("a", "b", "c")
         ]
-        while not is_saving.is_set() or len(broker.metadata._newest.topics) < 3:
-            await asyncio.sleep(0.01)
+        await until_async(
+            "all topics wait for the save",
+            lambda: is_saving.is_set() and len(broker.metadata._newest.topics) == 3,
+        )
         gate.set()
         answers = await asyncio.gather(*asked)
         codes = {answer.topics[0].error_code for answer in answers}

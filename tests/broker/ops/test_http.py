@@ -9,7 +9,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -258,9 +258,3 @@ def test_a_taken_address_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
             broker.start()
     broker.start()  # nothing holds the data directory
     broker.stop()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"

@@ -32,20 +32,13 @@ from penstock_broker.wire.messages.find_coordinator import FindCoordinatorReques
 from penstock_broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock_broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock_broker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from polling import until
 
 ALICE = b"\0alice\0alice-secret"
 WRONG = b"\0alice\0not-her-secret"
 WAIT = 120.0
 
 Connect = Callable[..., RawClient]
-
-
-def until(done: Callable[[], bool]) -> None:
-    """Poll until ``done``; a failure after ``WAIT`` seconds."""
-    deadline = time.monotonic() + WAIT
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def versions() -> ApiVersionsRequest:
@@ -243,7 +236,7 @@ def test_a_stranger_may_send_little_and_not_for_long(
     for each in (*silent, half, within):
         assert is_closed(each)
     assert time.monotonic() - begin > 4.5
-    until(lambda: broker.log().count("not authenticated in time") >= 3)
+    until("three are logged", lambda: broker.log().count("not authenticated in time") >= 3)
     assert client.ask(metadata(), 9).brokers  # who is known stays
 
 
@@ -261,7 +254,7 @@ def test_half_open_tls_connections_count(new_secure: Callable[..., Any], connect
         except ConnectionClosed:
             return False
 
-    until(has_room)
+    until("there is room for a connection", has_room)
 
 
 def test_sessions_end_and_are_renewed(new_secure: Callable[..., Any], connect: Connect) -> None:
@@ -425,16 +418,16 @@ def test_certificates_are_reloaded(
     old = connect(broker, "TLS", tls=_trusting(broker))
     assert name() == "first"
     live.write_text("-----BEGIN CERTIFICATE-----\nbroken\n")
-    until(lambda: "goes on with the old ones" in broker.log())
+    until("the reload fails", lambda: "goes on with the old ones" in broker.log())
     assert name() == "first"
     second = authority.issue("second.pem", "second")
     replacement = tmp_path / "replacement.pem"
     replacement.write_bytes(second.read_bytes())
     replacement.replace(live)
-    until(lambda: name() == "second")
+    until("the new certificate is served", lambda: name() == "second")
     assert old.ask(metadata(), 9).brokers
     live.unlink()
-    until(lambda: broker.log().count("goes on with the old ones") == 2)
+    until("the reload fails", lambda: broker.log().count("goes on with the old ones") == 2)
     assert name() == "second"
 
 
@@ -450,10 +443,10 @@ def test_users_are_reloaded(new_secure: Callable[..., Any], connect: Connect) ->
 
     assert gets_in("alice", "alice-secret") and not gets_in("carol", "carols")
     path.write_text("carol=carols\nalice=changed\n")
-    until(lambda: gets_in("carol", "carols"))
+    until("the new user gets in", lambda: gets_in("carol", "carols"))
     assert not gets_in("alice", "alice-secret") and gets_in("alice", "changed")
     path.write_text("carol")
-    until(lambda: "the users stay as they were" in broker.log())
+    until("the reload fails", lambda: "the users stay as they were" in broker.log())
     assert gets_in("carol", "carols")
 
 

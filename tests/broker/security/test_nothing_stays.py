@@ -16,6 +16,7 @@ import pytest
 from penstock_broker.config import BrokerConfig
 from penstock_broker.server import listener as listener_module
 from penstock_broker.server.broker import Broker
+from polling import until_async
 
 ENDS = [
     ("PLAINTEXT", "silent"),
@@ -67,18 +68,19 @@ async def test_ended_connections_are_gone(
     await broker.start("127.0.0.1", 0)
     context = ssl.create_default_context(cafile=authority.path)
     loop = asyncio.get_running_loop()
+
+    def all_gone() -> bool:
+        return (
+            len(made) == 10 and not len(broker.listeners) and all(each() is None for each in made)
+        )
+
     gc.disable()
     try:
         for name, way in ENDS:
             made.clear()
             address = broker.listeners.address_of(name)
             await loop.run_in_executor(None, come_and_go, address, way, context)
-            deadline = loop.time() + 10
-            while (
-                len(made) < 10 or len(broker.listeners) or any(each() is not None for each in made)
-            ):
-                assert loop.time() < deadline, (name, way, len(broker.listeners))
-                await asyncio.sleep(0.01)
+            await until_async(f"all connections of {name} are gone ({way})", all_gone)
     finally:
         gc.enable()
         await broker.stop()

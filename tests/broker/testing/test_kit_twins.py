@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ from penstock_broker.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from polling import until, until_async
 
 
 @pytest.fixture
@@ -67,12 +67,6 @@ def offset(broker: ThreadBroker, topic: str, timestamp: int) -> int:
     return answer.topics[0].partitions[0].offset
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-
-
 def test_retention_runs_when_the_clock_is_moved(broker: ThreadBroker) -> None:
     assert broker.clock is not None
     topic = broker.create_topic(config={"retention.ms": "60000", "segment.ms": "1000"})
@@ -80,7 +74,7 @@ def test_retention_runs_when_the_clock_is_moved(broker: ThreadBroker) -> None:
     broker.clock.advance(120)
     produce(broker, topic)
     broker.clock.advance(5)
-    until(lambda: offset(broker, topic, -2) == 1)
+    until("the old segment is deleted", lambda: offset(broker, topic, -2) == 1)
     assert offset(broker, topic, -1) == 2
 
 
@@ -98,7 +92,7 @@ def test_committed_offsets_expire_when_the_clock_is_moved(broker: ThreadBroker) 
         client.ask(OffsetCommitRequest(group_id="g", topics=topics), 3)
     assert groups() == ["g"]
     broker.clock.advance(70)
-    until(lambda: groups() == [])
+    until("the group is gone", lambda: groups() == [])
 
 
 def test_a_long_poll_ends_when_its_time_has_passed(broker: ThreadBroker) -> None:
@@ -113,7 +107,7 @@ def test_a_long_poll_ends_when_its_time_has_passed(broker: ThreadBroker) -> None
     )
     with RawClient(broker.host, broker.port) as client:
         client.send(request, 11)
-        until(lambda: broker.faults.seen("Fetch") == 1)
+        until("the fetch has come", lambda: broker.faults.seen("Fetch") == 1)
         broker.clock.advance(599)
         assert client.is_silent(0.1)
         broker.clock.advance(2)
@@ -176,7 +170,4 @@ async def test_timers_run_as_soon_as_the_clock_is_moved() -> None:
     await asyncio.wait_for(rung.wait(), 5)
     assert seen == ["first", "second"]
     timers.call_at(clock.monotonic() + 0.01, rung.clear)
-    deadline = asyncio.get_running_loop().time() + 5
-    while rung.is_set():
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.005)
+    await until_async("the timer runs", lambda: not rung.is_set())

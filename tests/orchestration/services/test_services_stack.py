@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,6 +31,7 @@ from penstock_platform.settings import (
     Settings,
     SparkSettings,
 )
+from polling import until
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
 
@@ -69,18 +69,9 @@ def free_ports(count: int) -> list[int]:
         return [s.getsockname()[1] for s in sockets]
 
 
-def eventually(what: Callable[[], object], seconds: float = 600.0) -> object:
-    """The first true answer; the last exception or answer when there is none in time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if answer := what():
-                return answer
-            seen: object = answer
-        except (NotReady, ServiceError) as error:
-            seen = error
-        assert time.monotonic() < deadline, seen
-        time.sleep(0.2)
+def eventually(awaited: str, holds: Callable[[], object]) -> None:
+    """Wait for a service: what does not answer yet may still come."""
+    until(awaited, holds, seconds=600, pause=0.2, ignoring=(NotReady, ServiceError))
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +138,10 @@ def test_a_second_up_leaves_processes_and_loads_changed_definitions(here: Settin
     stack.up(here, lambda _: None)
     assert pids(here) == before
     assets = "{ assetNodes { assetKey { path } } }"
-    eventually(lambda: graphql(here, assets)["assetNodes"] == [{"assetKey": {"path": ["second"]}}])
+    eventually(
+        "the new asset is loaded",
+        lambda: graphql(here, assets)["assetNodes"] == [{"assetKey": {"path": ["second"]}}],
+    )
 
 
 def test_definitions_that_do_not_load_are_named_and_loaded_by_the_next_up(here: Settings) -> None:
@@ -177,8 +171,8 @@ def test_a_killed_broker_is_back_with_its_records(here: Settings) -> None:
     assert producer.flush(20) == 0
     before = pids(here)["broker"]
     os.kill(before, signal.SIGKILL)
-    eventually(lambda: pids(here).get("broker") not in (None, before))
-    eventually(lambda: "1 topic(s)" in PROBES["broker"](here))
+    eventually("broker is started again", lambda: pids(here).get("broker") not in (None, before))
+    eventually("the broker knows its topic", lambda: "1 topic(s)" in PROBES["broker"](here))
     reader = Consumer({"bootstrap.servers": here.bootstrap_servers, "group.id": "test"})
     assert reader.get_watermark_offsets(TopicPartition("kept", 0), timeout=20) == (0, 1)
     reader.close()
@@ -189,8 +183,8 @@ def test_a_killed_store_is_back_with_its_objects(here: Settings) -> None:
     assert archive.create("kept/one", b"1")
     before = pids(here)["s3"]
     os.kill(before, signal.SIGKILL)
-    eventually(lambda: pids(here).get("s3") not in (None, before))
-    eventually(lambda: PROBES["s3"](here))
+    eventually("s3 is started again", lambda: pids(here).get("s3") not in (None, before))
+    eventually("s3 serves", lambda: PROBES["s3"](here))
     assert S3Archive(here).get("kept/one") == b"1"
     assert S3Archive(here).create("kept/one", b"2") is False
 
@@ -198,8 +192,8 @@ def test_a_killed_store_is_back_with_its_objects(here: Settings) -> None:
 def test_a_killed_spark_is_back(here: Settings) -> None:
     before = pids(here)["spark"]
     os.kill(before, signal.SIGKILL)
-    eventually(lambda: pids(here).get("spark") not in (None, before))
-    eventually(lambda: PROBES["spark"](here), 90)
+    eventually("spark is started again", lambda: pids(here).get("spark") not in (None, before))
+    eventually("spark serves", lambda: PROBES["spark"](here))
 
 
 def launch(here: Settings) -> tuple[str, int]:
@@ -208,7 +202,7 @@ def launch(here: Settings) -> tuple[str, int]:
         (here.project / name).unlink(missing_ok=True)
     answer = graphql(here, LAUNCH.format(job="waiting"), seconds=600)["launchRun"]
     pid_file = here.project / "run.pid"
-    eventually(lambda: pid_file.exists() and pid_file.read_text())
+    eventually("the run has begun", lambda: pid_file.exists() and pid_file.read_text())
     return answer["run"]["runId"], int(pid_file.read_text())
 
 
@@ -220,14 +214,14 @@ def test_a_run_is_forked_with_everything_imported(here: Settings) -> None:
     run, pid = launch(here)
     assert psutil.Process(pid).ppid() == pids(here)["workers"]
     (here.project / "go").touch()
-    eventually(lambda: run_status(here, run) == "SUCCESS")
-    eventually(lambda: not psutil.pid_exists(pid))
+    eventually("the run ends", lambda: run_status(here, run) == "SUCCESS")
+    eventually("its process ends", lambda: not psutil.pid_exists(pid))
 
 
 def test_a_killed_run_is_failed_at_once(here: Settings) -> None:
     run, pid = launch(here)
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: run_status(here, run) == "FAILURE")
+    eventually("the run ends", lambda: run_status(here, run) == "FAILURE")
     events = graphql(here, LOGS.format(run=run))["logsForRun"]["events"]
     messages = [event.get("message") or "" for event in events]
     assert any("ended by SIGKILL" in message for message in messages), messages
@@ -236,18 +230,18 @@ def test_a_killed_run_is_failed_at_once(here: Settings) -> None:
 def test_a_cancelled_run_ends(here: Settings) -> None:
     run, pid = launch(here)
     graphql(here, TERMINATE.format(run=run), seconds=600)
-    eventually(lambda: run_status(here, run) == "CANCELED")
-    eventually(lambda: not psutil.pid_exists(pid))
+    eventually("the run ends", lambda: run_status(here, run) == "CANCELED")
+    eventually("its process ends", lambda: not psutil.pid_exists(pid))
 
 
 def test_a_run_outlives_the_service_that_forked_it(here: Settings) -> None:
     run, _ = launch(here)
     before = pids(here)["workers"]
     os.kill(before, signal.SIGKILL)
-    eventually(lambda: pids(here).get("workers") not in (None, before))
+    eventually("workers is started again", lambda: pids(here).get("workers") not in (None, before))
     (here.project / "go").touch()
-    eventually(lambda: run_status(here, run) == "SUCCESS")
-    eventually(lambda: PROBES["workers"](here))
+    eventually("the run ends", lambda: run_status(here, run) == "SUCCESS")
+    eventually("workers serves", lambda: PROBES["workers"](here))
 
 
 def test_a_run_killed_while_nobody_watches_is_failed(here: Settings) -> None:
@@ -256,8 +250,8 @@ def test_a_run_killed_while_nobody_watches_is_failed(here: Settings) -> None:
     before = pids(here)["workers"]
     os.kill(before, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: run_status(here, run) == "FAILURE")
-    eventually(lambda: PROBES["workers"](here))
+    eventually("the run ends", lambda: run_status(here, run) == "FAILURE")
+    eventually("workers serves", lambda: PROBES["workers"](here))
 
 
 def test_without_the_service_runs_start_as_dagster_starts_them(here: Settings) -> None:
@@ -266,9 +260,9 @@ def test_without_the_service_runs_start_as_dagster_starts_them(here: Settings) -
     run, pid = launch(here)
     assert pids(here)["code"] in {parent.pid for parent in psutil.Process(pid).parents()}
     (here.project / "go").touch()
-    eventually(lambda: run_status(here, run) == "SUCCESS")
+    eventually("the run ends", lambda: run_status(here, run) == "SUCCESS")
     supervisor.start_service("workers")
-    eventually(lambda: PROBES["workers"](here))
+    eventually("workers serves", lambda: PROBES["workers"](here))
 
 
 def test_changed_settings_are_taken_over_by_up(here: Settings) -> None:
@@ -304,7 +298,7 @@ def test_down_ends_everything_even_without_supervisord(here: Settings) -> None:
     pid = Supervisor(here).pid()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: Supervisor(here).pid() is None)
+    eventually("the supervisor is gone", lambda: Supervisor(here).pid() is None)
     assert strays(here.home), "its services outlive it"
     stack.down(here, lambda _: None)
     assert [p for p in [*processes, *children] if p.is_running()] == []
