@@ -207,7 +207,7 @@ class TopicMetrics:
         self.bytes_rejected = 0
         """Bytes of records refused for their size."""
         self.duplicates = 0
-        """Batches of idempotent producers that were there already."""
+        """Duplicate batches of idempotent producers."""
         self.produces = 0
         """Partitions in produce requests."""
         self.failed_produces = 0
@@ -223,7 +223,7 @@ _TOPIC_BLOCKS = (
     ("bytes_in", "bytesin", "Bytes of records appended."),
     ("bytes_out", "bytesout", "Bytes of records handed to consumers."),
     ("bytes_rejected", "bytesrejected", "Bytes of records refused for their size."),
-    ("duplicates", "duplicatebatches", "Batches of idempotent producers that were there already."),
+    ("duplicates", "duplicatebatches", "Duplicate batches of idempotent producers."),
     ("produces", "totalproducerequests", "Partitions in produce requests."),
     ("failed_produces", "failedproducerequests", "Partitions whose produce failed."),
     ("fetches", "totalfetchrequests", "Partitions in fetch requests."),
@@ -258,7 +258,7 @@ class Metrics:
         )
         self.local_seconds = self.histograms(
             "kafka_network_requestmetrics_localtime_seconds",
-            "Time from a request's first look to its answer or its waiting place.",
+            "Time to handle a request, until it is answered or waits.",
             "request",
         )
         self.remote_seconds = self.histograms(
@@ -273,7 +273,7 @@ class Metrics:
         )
         self.loop_lag_seconds = self.histogram(
             "penstock_eventloop_lag_seconds",
-            "How late the event loop ran what was due: the time that everything else waited.",
+            "How late the event loop ran callbacks that were due: the time that all others waited.",
         )
         self.unexpected_errors = self.counters(
             "penstock_unexpected_errors_total",
@@ -287,7 +287,7 @@ class Metrics:
         )
         self.recovery_cuts = self.counter(
             "penstock_log_recovery_cuts_total",
-            "Logs that were cut at a start because what followed was not whole.",
+            "Logs that were cut at a start because of a torn or damaged batch.",
         )
         self.recovery_bytes = self.counter(
             "penstock_log_recovery_cut_bytes_total", "Bytes that such cuts removed."
@@ -323,7 +323,7 @@ class Metrics:
         )
         self.members_expired = self.counter(
             "kafka_coordinator_group_members_expired_total",
-            "Members removed because they were silent for their session timeout.",
+            "Members removed because their session timed out.",
         )
         self.offset_commits = self.counter(
             "kafka_coordinator_group_offset_commits_total", "Offsets committed."

@@ -65,7 +65,7 @@ def test_a_directory_of_something_else_is_left_alone() -> None:
 @pytest.mark.parametrize("name", ["thesis.tex", "meta.properties"])
 def test_a_directory_of_something_else_gets_no_lock(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("...")
-    with pytest.raises(DataDirectoryError, match=r"take another one"):
+    with pytest.raises(DataDirectoryError, match=r"use another one"):
         LogManager(tmp_path, SimClock(), OsFiles()).open()
     assert [path.name for path in tmp_path.iterdir()] == [name]
 

@@ -106,7 +106,7 @@ def test_a_directory_of_an_apache_kafka(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "meta.properties").write_text("version=1\n")
     said = sentence(serve(tmp_path))
-    assert "it is an Apache Kafka's (meta.properties): take another one" in said
+    assert "it belongs to Apache Kafka (meta.properties): use another one" in said
 
 
 def test_a_directory_of_something_else(tmp_path: Path) -> None:

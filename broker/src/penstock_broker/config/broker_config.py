@@ -42,7 +42,7 @@ class BrokerConfig(TransactionSettings):
         "connections.max.idle.ms",
         ConfigType.LONG,
         600_000,
-        "Close a connection that is silent this long.",
+        "Close a connection that is idle this long.",
     )
     default_replication_factor: int = setting(
         "default.replication.factor",
@@ -113,21 +113,21 @@ class BrokerConfig(TransactionSettings):
         "log.retention.check.interval.ms",
         ConfigType.LONG,
         300_000,
-        "How often logs are looked at for segments that retention.ms or retention.bytes delete.",
+        "How often logs are checked for segments to delete (retention.ms, retention.bytes).",
         check=at_least(1),
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
         ConfigType.INT,
         60_000,
-        "How often the recovery points are written down.",
+        "How often the checkpoint of recovery points is written.",
         check=at_least(0),
     )
     log_flush_scheduler_interval_ms: int = setting(
         "log.flush.scheduler.interval.ms",
         ConfigType.LONG,
         1_000,
-        "How often logs are looked at for flush.ms.",
+        "How often logs are checked for flush.ms.",
         check=at_least(1),
     )
     max_fetch_session_slots: int = setting(
@@ -157,7 +157,7 @@ class BrokerConfig(TransactionSettings):
         "offsets.retention.check.interval.ms",
         ConfigType.LONG,
         600_000,
-        "How often offsets are looked at for expiry.",
+        "How often offsets are checked for expiry.",
         check=at_least(1),
     )
     offsets_topic_num_partitions: int = setting(
@@ -200,7 +200,7 @@ class BrokerConfig(TransactionSettings):
         "producer.id.expiration.ms",
         ConfigType.INT,
         86_400_000,
-        "How long the sequence state of a silent idempotent producer is kept.",
+        "How long the sequence state of an inactive idempotent producer is kept.",
         check=at_least(1),
     )
     socket_receive_buffer_bytes: int = setting(

@@ -87,7 +87,7 @@ class LimitSettings:
         "max.producer.ids.per.partition",
         ConfigType.INT,
         10_000,
-        "The most idempotent producers that a partition remembers; the longest silent go first.",
+        "The most idempotent producers kept for a partition; the longest inactive expire first.",
         check=at_least(1),
     )
     purgatory_max_partitions: int = setting(
@@ -101,19 +101,19 @@ class LimitSettings:
         "queued.max.request.bytes",
         ConfigType.LONG,
         256 << 20,
-        "The most request bytes received at a time over all connections; -1 is no bound.",
+        "The most request bytes received at a time over all connections; -1 means no limit.",
     )
     queued_max_response_bytes: int = setting(
         "queued.max.response.bytes",
         ConfigType.LONG,
         256 << 20,
-        "The most answer bytes in memory that clients do not read; -1 is no bound.",
+        "The most answer bytes in memory that clients do not read; -1 means no limit.",
     )
     quota_window_size_seconds: int = setting(
         "quota.window.size.seconds",
         ConfigType.INT,
         1,
-        "How many seconds of its quota a client that was quiet may use at once.",
+        "How many seconds of its quota an idle client may use at once.",
         check=at_least(1),
     )
     request_receive_timeout_ms: int = setting(

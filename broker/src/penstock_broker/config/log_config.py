@@ -43,7 +43,7 @@ class LogConfig:
         "cleanup.policy",
         ConfigType.LIST,
         ("delete",),
-        "What becomes of old segments: delete (by retention.ms and retention.bytes), compact (the "
+        "How old segments are treated: delete (by retention.ms and retention.bytes), compact (the "
         "last record of each key stays), both, or nothing (KIP-1161).",
         check=each_of("compact", "delete", may_be_empty=True),
         broker="log.cleanup.policy",
@@ -61,7 +61,7 @@ class LogConfig:
         "compression.gzip.level",
         ConfigType.INT,
         -1,
-        "The effort of gzip where compression.type is gzip; -1 is the library's own.",
+        "The gzip level where compression.type is gzip; -1: the library's default.",
         check=between_or(1, 9, -1),
         broker="compression.gzip.level",
     )
@@ -69,7 +69,7 @@ class LogConfig:
         "compression.lz4.level",
         ConfigType.INT,
         9,
-        "Known and kept; the broker's lz4 knows one effort only.",
+        "Accepted for compatibility: the broker's lz4 has one level only.",
         check=between(1, 17),
         broker="compression.lz4.level",
     )
@@ -77,7 +77,7 @@ class LogConfig:
         "compression.zstd.level",
         ConfigType.INT,
         3,
-        "The effort of zstd where compression.type is zstd.",
+        "The zstd level where compression.type is zstd.",
         check=between(-131_072, 22),
         broker="compression.zstd.level",
     )
@@ -245,14 +245,14 @@ class LogConfig:
         "retention.bytes",
         ConfigType.LONG,
         -1,
-        "The size that a partition keeps at least when old segments go; -1 is no bound.",
+        "The size that a partition keeps at least when old segments are deleted; -1: no limit.",
         broker="log.retention.bytes",
     )
     retention_ms: int = setting(
         "retention.ms",
         ConfigType.LONG,
         604_800_000,
-        "The age of its newest record at which a segment goes; -1 is never.",
+        "The age of its newest record at which a segment is deleted; -1: never.",
         check=at_least(-1),
         broker="log.retention.ms",
         aliases=(("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),

@@ -40,7 +40,7 @@ class ListenerSettings(LimitSettings):
         "authentication.timeout.ms",
         ConfigType.INT,
         30_000,
-        "How long a client may take until it is known: TLS handshake and SASL together.",
+        "How long a client may take to authenticate: TLS handshake and SASL together.",
         check=at_least(100),
     )
     connections_max_reauth_ms: int = setting(
@@ -136,7 +136,7 @@ class ListenerSettings(LimitSettings):
         "ssl.truststore.certificates",
         ConfigType.STRING,
         "",
-        "Authorities that clients' certificates may come from, as PEM text.",
+        "The certificate authorities of clients' certificates, as PEM text.",
     )
     ssl_truststore_location: str = setting(
         "ssl.truststore.location",
@@ -161,7 +161,7 @@ class SecuritySettings(ListenerSettings):
         "allow.everyone.if.no.acl.found",
         ConfigType.BOOLEAN,
         False,
-        "Whether everybody may use what no ACL names.",
+        "Whether resources without ACLs are open to every principal.",
     )
     advertised_listeners: str = setting(
         "advertised.listeners",
@@ -174,34 +174,34 @@ class SecuritySettings(ListenerSettings):
         ConfigType.STRING,
         "",
         "StandardAuthorizer (or Kafka's full name of it, or of AclAuthorizer) refuses what no ACL "
-        "allows; empty: everybody may do everything.",
+        "allows; empty: every operation is allowed.",
         check=one_of(*AUTHORIZERS),
     )
     connection_failed_authentication_delay_ms: int = setting(
         "connection.failed.authentication.delay.ms",
         ConfigType.INT,
         100,
-        "How long a connection whose authentication failed waits for that news and its end.",
+        "How long the answer to a failed authentication is delayed, and with it the close.",
         check=at_least(0),
     )
     controller_listener_names: tuple[str, ...] = setting(
         "controller.listener.names",
         ConfigType.LIST,
         (),
-        "Listeners, in a file made for Apache Kafka, that are not opened: controllers speak there.",
+        "Listeners that are not opened: the controllers', in a file made for Apache Kafka.",
     )
     credentials_check_interval_ms: int = setting(
         "credentials.check.interval.ms",
         ConfigType.INT,
         5_000,
-        "How often files of certificates, keys and users are looked at for changes.",
+        "How often files of certificates, keys and users are checked for changes.",
         check=at_least(10),
     )
     listener_security_protocol_map: tuple[str, ...] = setting(
         "listener.security.protocol.map",
         ConfigType.LIST,
         tuple(PROTOCOL_MAP.split(",")),
-        "NAME:PROTOCOL pairs: what each listener speaks.",
+        "NAME:PROTOCOL pairs: the security protocol of each listener.",
     )
     listeners: str = setting(
         "listeners",
@@ -213,7 +213,7 @@ class SecuritySettings(ListenerSettings):
         "super.users",
         ConfigType.STRING,
         "",
-        "User:alice;User:bob: who may do everything.",
+        "User:alice;User:bob: principals for whom every operation is allowed.",
     )
 
 

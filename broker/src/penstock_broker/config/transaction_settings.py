@@ -16,7 +16,7 @@ class TransactionSettings(SecuritySettings):
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         ConfigType.INT,
         10_000,
-        "How often transactions are looked at that have been open for too long.",
+        "How often transactions are checked for their timeout.",
         check=at_least(1),
     )
     transaction_max_timeout_ms: int = setting(
@@ -36,7 +36,7 @@ class TransactionSettings(SecuritySettings):
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         ConfigType.INT,
         3_600_000,
-        "How often transactional ids are looked at for expiry.",
+        "How often transactional ids are checked for expiry.",
         check=at_least(1),
     )
     transaction_log_min_isr: int = setting(

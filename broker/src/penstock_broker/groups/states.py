@@ -24,9 +24,9 @@ class GroupState(StrEnum):
 class Event(Enum):
     """What can happen to a group as a whole."""
 
-    REBALANCE = "somebody joined, left or changed"
-    GENERATION = "everybody who comes has joined"
-    EMPTIED = "the join ended and nobody was there"
+    REBALANCE = "a member joined, left or changed"
+    GENERATION = "all members have joined, or time is up"
+    EMPTIED = "the join ended without members"
     ASSIGNED = "the leader's assignment is stored"
     DELETED = "the group was deleted"
 

@@ -148,7 +148,7 @@ def _check(path: Path, data: bytes) -> None:
             or last <= before
             or not 0 <= stable <= last + 1
         ):
-            raise IndexDamagedError(f"{path} has an entry that cannot be ({first} to {last})")
+            raise IndexDamagedError(f"{path} has an impossible entry ({first} to {last})")
         before = last
 
 

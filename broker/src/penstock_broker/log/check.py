@@ -158,7 +158,7 @@ class _Checker:
                     data = memoryview(file.read(batch.position, batch.size))
                     yield from _records(where, RecordBatch(data), batch)
         except BadBatchError as bad:
-            yield f"{name}: {bad}; {size - bad.position} bytes from there on cannot be believed"
+            yield f"{name}: {bad}; {size - bad.position} bytes from there on are not valid"
         newest.append((self._next_offset, latest))
         yield from self._offset_index(base, places)
         yield from self._time_index(base, newest)

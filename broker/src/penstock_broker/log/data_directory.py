@@ -64,13 +64,13 @@ def _is_ours(files: Files, directory: Path) -> bool:
     others = [name for name in files.names(directory) if name not in ours]
     if "meta.properties" in others:
         raise DataDirectoryError(
-            "it is an Apache Kafka's (meta.properties): take another one, and see "
+            "it belongs to Apache Kafka (meta.properties): use another one, and see "
             "docs/OPERATIONS.md for how topics move"
         )
     if others:
         raise DataDirectoryError(
             f"it holds other files ({others[0]}, …) and no file called format, so it is not a "
-            "data directory of this broker: take another one, or an empty one"
+            "data directory of this broker: use another one, or an empty one"
         )
     return False
 

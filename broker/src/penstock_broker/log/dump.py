@@ -23,7 +23,7 @@ def dump_log(path: Path, out: TextIO, *, with_records: bool = False) -> int:
         for line in describe(path, with_records=with_records):
             out.write(line + "\n")
     except (BadBatchError, OSError) as error:
-        out.write(f"BAD: {error}; nothing from there on can be believed\n")
+        out.write(f"BAD: {error}; the rest of the file is not valid\n")
         return 1
     return 0
 

@@ -123,9 +123,7 @@ def _open(batch: RecordBatch, bytes_max: int) -> bytes:
         # cost the other threads 40 ms.
         head = first_bytes(batch.codec, batch.view[HEADER_BYTES:])
         if head and (head[0] == 0 or head[0] & 1):
-            raise RecordsRefusedError(
-                ErrorCode.INVALID_RECORD, [(0, "Its length cannot be right.")]
-            )
+            raise RecordsRefusedError(ErrorCode.INVALID_RECORD, [(0, "Its length is not valid.")])
     try:
         return decompress(batch.codec, batch.view[HEADER_BYTES:], bytes_max)
     except TooLargeError as error:

@@ -121,7 +121,7 @@ def recover(
         return found
     if clean:
         _log.warning(
-            "%s-%d was closed at %d, but its last segment does not bear that out: checking it",
+            "%s-%d was closed at %d, but its last segment does not match that: checking it",
             place.topic, place.partition, recovery_point,
         )  # fmt: skip
         recovery_point = min(recovery_point, segments[-1].base_offset)

@@ -345,7 +345,7 @@ class ReplicaManager:
     ) -> Generator[Step, None, dict[int, Log]]:
         if name in self._creating:
             code = ErrorCode.INVALID_REQUEST if indexes.start else ErrorCode.TOPIC_ALREADY_EXISTS
-            raise KafkaError(code, f"Topic '{name}' is being made or deleted.")
+            raise KafkaError(code, f"Topic '{name}' is being created or deleted.")
         self._creating.add(name)
         logs: dict[int, Log] = {}
         try:

@@ -18,8 +18,8 @@ class AuthenticationState(Enum):
     HANDSHAKE = "a mechanism is to be chosen"
     TOKENS = "tokens come in SaslAuthenticate requests"
     RAW = "tokens come as frames of their own: the handshake had version 0"
-    DONE = "the client is known"
-    RENEWING = "known, and about to prove it again"
+    DONE = "the client is authenticated"
+    RENEWING = "authenticated, and about to authenticate again"
 
 
 class Door(Protocol):

@@ -347,5 +347,5 @@ def _cannot_listen(address: str, port: int, error: OSError) -> str:
     if error.errno != errno.EADDRINUSE:
         return f"cannot listen on {address}: {reason}"
     holder = port_holder(port)
-    who = f"{holder} has it" if holder else f"`lsof -i :{port}` says who has it"
+    who = f"{holder} has it" if holder else f"`lsof -i :{port}` shows the process"
     return f"cannot listen on {address}: {reason}; {who} (port 0 takes a free one)"

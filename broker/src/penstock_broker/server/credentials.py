@@ -51,7 +51,7 @@ class ListenerCredentials:
         try:
             self._users = self._read()
         except (OSError, ValueError) as error:
-            _logger.error("%s: %s; the users stay as they were", self._path, error)
+            _logger.error("%s: %s; the users stay unchanged", self._path, error)
         else:
             _logger.info("listener %s: %d users in its files", self._name, len(self._users))
 

@@ -170,7 +170,9 @@ class Dispatcher:
                 partition.commit()
             except Exception:  # a bug of ours: the other partitions are not to suffer
                 _logger.exception(
-                    "%s-%d: what was appended cannot be announced", partition.topic, partition.index
+                    "%s-%d: appended records cannot be announced to consumers",
+                    partition.topic,
+                    partition.index,
                 )
         staged, self._staged = self._staged, []
         for waiting in staged:

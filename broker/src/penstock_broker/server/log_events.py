@@ -81,7 +81,7 @@ EVENTS: dict[tuple[str, str], Names] = {
             f"{_PLACE} first_offset end_offset bytes reason segment position",
         ),
         (
-            "%s-%d was closed at %d, but its last segment does not bear that out: checking it",
+            "%s-%d was closed at %d, but its last segment does not match that: checking it",
             "log_rechecked",
             f"{_PLACE} recovery_point",
         ),
@@ -146,12 +146,16 @@ EVENTS: dict[tuple[str, str], Names] = {
         "server.credentials",
         ("%s holds passwords and can be read by others", "users_file_open", "path"),
         ("listener %s: %d users in its files", "users_read", "listener users"),
-        ("%s: %s; the users stay as they were", "users_unreadable", "path reason"),
+        ("%s: %s; the users stay unchanged", "users_unreadable", "path reason"),
     ),
     **_rows(
         "server.dispatch",
         ("%s v%d failed", "request_failed", "api version"),
-        ("%s-%d: what was appended cannot be announced", "append_not_announced", _PLACE),
+        (
+            "%s-%d: appended records cannot be announced to consumers",
+            "append_not_announced",
+            _PLACE,
+        ),
     ),
     **_rows("server.http_server", ("an HTTP request failed", "http_request_failed", "")),
     **_rows(
@@ -177,7 +181,7 @@ EVENTS: dict[tuple[str, str], Names] = {
     ),
     **_rows(
         "server.long_works",
-        ("what a client left behind cannot be followed up", "follow_up_failed", ""),
+        ("the work of a closed connection cannot be completed", "follow_up_failed", ""),
     ),
     **_rows("server.process", ("stopping after a signal", "stopping", "")),
     **_rows(
@@ -193,7 +197,7 @@ EVENTS: dict[tuple[str, str], Names] = {
         "server.tls",
         ("listener %s has new certificates", "certificates_reloaded", "listener"),
         (
-            "%s; listener %s goes on with the old ones",
+            "%s; listener %s keeps the old ones",
             "certificates_unreadable",
             "reason listener",
         ),
@@ -211,7 +215,7 @@ EVENTS: dict[tuple[str, str], Names] = {
             "transactional_id state",
         ),
         (
-            "%s-%d: producer %d has a transaction open, of epoch %d, that nobody knows of: "
+            "%s-%d: producer %d has a transaction open, of epoch %d, unknown to the coordinator: "
             "aborting it",
             "transaction_orphaned",
             f"{_PLACE} producer_id epoch",

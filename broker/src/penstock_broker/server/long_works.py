@@ -141,5 +141,5 @@ def _follow_up(done: asyncio.Future[Any], steps: Steps, work: Work | Commit) -> 
         except (StopIteration, KafkaError):
             pass
         except Exception:
-            _logger.exception("what a client left behind cannot be followed up")
+            _logger.exception("the work of a closed connection cannot be completed")
     steps.close()

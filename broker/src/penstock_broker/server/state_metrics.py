@@ -274,7 +274,7 @@ def turn_metrics(turns: Turns) -> Collector:
     def collect() -> Iterator[Block]:
         yield gauge(
             "penstock_eventloop_longest_turn_seconds",
-            "The longest time that the event loop served nobody else.",
+            "The longest turn of the event loop.",
             turns.longest_seconds,
         )
         slow: list[Row] = [("", (), turns.slow)]
@@ -301,7 +301,7 @@ def process_metrics(data_dir: Path, started_at: float) -> Collector:
         if resident is not None:
             yield gauge("process_resident_memory_bytes", "Resident memory.", resident)
         peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        yield gauge("process_peak_resident_memory_bytes", "The most it ever was.", peak)
+        yield gauge("process_peak_resident_memory_bytes", "The largest since the start.", peak)
         descriptors = open_descriptors()
         if descriptors is not None:
             yield gauge("process_open_fds", "Open file descriptors.", descriptors)

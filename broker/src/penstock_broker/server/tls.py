@@ -54,7 +54,7 @@ class TlsContext:
         try:
             self.current = make_context(self._name, self._settings)
         except TlsError as error:
-            _logger.error("%s; listener %s goes on with the old ones", error, self._name)
+            _logger.error("%s; listener %s keeps the old ones", error, self._name)
             self._on_reload("failure")
         else:
             _logger.info("listener %s has new certificates", self._name)

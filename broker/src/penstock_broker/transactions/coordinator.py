@@ -109,8 +109,8 @@ class TransactionCoordinator:
             epoch = known.get((found.topic, found.partition, found.producer_id), NO_EPOCH)
             if found.producer_epoch > epoch:
                 _logger.warning(
-                    "%s-%d: producer %d has a transaction open, of epoch %d, that nobody knows of: "
-                    "aborting it",
+                    "%s-%d: producer %d has a transaction open, of epoch %d, unknown to the "
+                    "coordinator: aborting it",
                     found.topic, found.partition, found.producer_id, found.producer_epoch,
                 )  # fmt: skip
                 self._markers.abort_orphan(found)

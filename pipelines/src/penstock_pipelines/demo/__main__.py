@@ -89,8 +89,9 @@ def _conclude(stage: Stage, out: Console, seen: Sequence[Seen]) -> None:
     print_windows([s.row for s in seen])
     out.print(
         "UNAUDITED are the windows of the audit topic itself, and the one in which a producer was "
-        "killed: its last records are stored and landed, but nobody claims them. Retention holds "
-        "such a window until a person accepts it: penstock window accept TOPIC WINDOW --reason …",
+        "killed: its last records are stored and landed, but no producer claims them. Retention "
+        "holds such a window until a person accepts it: "
+        "penstock window accept TOPIC WINDOW --reason …",
         style="dim",
     )
     out.print("\nPages worth looking at:")

@@ -155,7 +155,7 @@ class Stage:
         )
         role = self.producers.members[VICTIM].role
         self.producers.kill(VICTIM)
-        self._say(f"{VICTIM} is killed with -9: what it sent last, nobody claims")
+        self._say(f"{VICTIM} is killed with -9: no producer claims what it sent last")
         pid = self.producers.start(role)
         self._say(f"{VICTIM} is back (pid {pid})")
 
@@ -184,7 +184,7 @@ class Stage:
         noted = json.loads(report.read_text())
         removed = {(p, o) for p, o in noted["removed"]}
         sabotage = Sabotage(topic, target, removed, {(p, o) for p, o in noted["duplicated"]})
-        self._say(f"another process damaged {sabotage}; the platform knows nothing of it")
+        self._say(f"another process damaged {sabotage}; the platform is not notified")
         return sabotage
 
     def _target(self, topic: str, records: int) -> Window | None:
@@ -302,7 +302,7 @@ class Stage:
                     movement = self._movement()
                     if movement == before or now - began > WAIT_SECONDS_MAX:
                         raise DemoError(
-                            f"waited {now - began:.0f} s in vain for {what}; "
+                            f"waited {now - began:.0f} s without success for {what}; "
                             + ("nothing moves" if movement == before else "other things go on")
                         )
                     before, moved = movement, now

@@ -65,8 +65,8 @@ def test(ctx: click.Context, output: str) -> None:
             console().print(f"  {name}: {said}")
     if not alerts.remote:
         click.echo(
-            "Error: no channel leaves this machine, so nobody would be alerted; set alerts.urls, "
-            "alerts.webhook or alerts.pagerduty_routing_key in penstock.toml "
+            "Error: no channel leaves this machine, so alerts would reach no person; set "
+            "alerts.urls, alerts.webhook or alerts.pagerduty_routing_key in penstock.toml "
             "(PENSTOCK_ALERTS_URLS, …)",
             err=True,
         )

@@ -51,7 +51,7 @@ FINE = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRE
     "--now",
     "again",
     is_flag=True,
-    help="First prove the windows again, row by row, and say what changed.",
+    help="First prove the windows again, row by row, and report changes.",
 )
 @click.option("--last", default=0, help="Only the newest so many windows; 0 for all.")
 @incarnation_option

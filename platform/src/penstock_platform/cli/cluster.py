@@ -68,7 +68,7 @@ def adopt(yes: bool, output: str) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise CommandError(
-                "without a terminal nobody can be asked; nothing was done",
+                "there is no terminal for the question; nothing was done",
                 fix="look with `penstock cluster show`, then: penstock cluster adopt --yes",
                 code=USAGE,
             )

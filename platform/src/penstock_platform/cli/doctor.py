@@ -28,5 +28,5 @@ def command(ctx: click.Context, output: str) -> None:
     if output == "json":
         print_json({"home": str(here.home), "findings": [asdict(f) for f in findings]})
     else:
-        out.print(f"{problems} problem(s)" if problems else "nothing stands in the way")
+        out.print(f"{problems} problem(s)" if problems else "no problem found")
     ctx.exit(1 if problems else 0)

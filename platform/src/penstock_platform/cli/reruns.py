@@ -116,4 +116,4 @@ def problem_of(outcome: RunOutcome) -> str:
         return "; ".join(outcome.failures)
     if outcome.succeeded or any(not check.passed for check in outcome.checks):
         return ""
-    return f"the run ended as {outcome.status} without a word"
+    return f"the run ended as {outcome.status} without a message"

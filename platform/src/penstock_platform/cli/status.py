@@ -50,7 +50,7 @@ def command(ctx: click.Context, output: str) -> None:
             out.print("The services are not running: penstock up")
         print_problems(problems or ())
         if status.ready and problems is None:
-            out.print(f"the chains could not be looked at in {CHAIN_SECONDS:.0f} s")
+            out.print(f"the chains could not be read in {CHAIN_SECONDS:.0f} s")
     ctx.exit(ERROR if not status.ready else NOT_BALANCED if problems else OK)
 
 

@@ -80,7 +80,9 @@ def command(profile: str, output: str) -> None:
             found = up(here, show)
         except ServiceError:
             if Supervisor(here).pid() is not None:
-                out.print("what runs goes on: penstock status, penstock up again, penstock down")
+                out.print(
+                    "services that run stay up: penstock status, penstock up again, penstock down"
+                )
             raise
     seconds = round(time.monotonic() - started, 1)
     if output == "json":

@@ -391,8 +391,8 @@ def print_reruns(topic: str, rows: list[dict[str, Any]], done: Sequence[Rerun]) 
 @command.command()
 @click.argument("topic")
 @click.argument("window")
-@click.option("--reason", required=True, help="Why this is known and lived with.")
-@click.option("--by", default=None, help="Who says so; your user name by default.")
+@click.option("--reason", required=True, help="Why the findings are accepted.")
+@click.option("--by", default=None, help="Who accepts them; your user name by default.")
 @output_option
 def accept(topic: str, window: str, reason: str, by: str | None, output: str) -> None:
     """Accept what WINDOW's newest book found: recorded, and retention may pass it.

@@ -25,10 +25,10 @@ MALFORMED_SHARE_MAX = 0.01
 SOURCES_MAX = 20
 SOURCE_SCHEMA = dg.TableSchema(
     [
-        dg.TableColumn("source", "string", "Whose the records say to be"),
+        dg.TableColumn("source", "string", "The producer's name in the records"),
         dg.TableColumn("records", "int", "How many are malformed"),
-        dg.TableColumn("reason", "string", "Why, of the first"),
-        dg.TableColumn("place", "string", "Where the first lies"),
+        dg.TableColumn("reason", "string", "Reason, for the first"),
+        dg.TableColumn("place", "string", "Offset of the first"),
     ]
 )
 

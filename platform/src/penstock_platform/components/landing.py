@@ -417,7 +417,7 @@ def build_evidence_job(plan: TopicPlan) -> Any:
     return dg.define_asset_job(
         plan.evidence_job,
         selection=dg.AssetSelection.assets(plan.books_key),
-        description=f"Hear the producers of one window of {plan.name} again.",
+        description=f"Read the producers' evidence for one window of {plan.name} again.",
         executor_def=dg.in_process_executor,
         tags={TOPIC_TAG: plan.name},
     )

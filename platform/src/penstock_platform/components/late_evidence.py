@@ -77,8 +77,7 @@ def build_late_evidence_sensor(
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={"penstock"},
-        description="Judges windows again that a monitoring event concerns which came after they "
-        "were decided.",
+        description="Judges windows again whose monitoring events came after they were decided.",
     )
     def late_evidence_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         penstock: Connections = context.resources.penstock

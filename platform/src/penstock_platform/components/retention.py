@@ -59,7 +59,7 @@ def build_retention(plan: TopicPlan, *, apply: bool) -> dg.AssetsDefinition:
                 "policy_kept",
                 asset=plan.retention_key,
                 blocking=False,
-                description="Nothing outlives its policy: no due window is held for want of proof.",
+                description="No window outlives its policy: every due window is proven.",
             )
         ],
         description=(

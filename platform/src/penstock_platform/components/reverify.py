@@ -77,7 +77,7 @@ def build_reverify(plans: Sequence[TopicPlan], settings: Settings) -> dg.Definit
                 CHECK,
                 asset=REVERIFY_KEY,
                 blocking=False,
-                description="Every window that was due could be proven again, or found wanting.",
+                description="Every window that was due was proven again, or does not balance.",
             )
         ],
         description=f"The newest {settings.windows} windows of every topic, all that do not "

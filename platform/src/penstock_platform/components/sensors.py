@@ -298,7 +298,7 @@ def build_evidence_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={"penstock"},
         description="Evaluates produced_equals_stored again, alone, for windows whose evidence is "
-        "still due. PENDING alerts nobody; after the topic's grace it is UNAUDITED.",
+        "still due. PENDING raises no alert; after the topic's grace it is UNAUDITED.",
     )
     def evidence_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         penstock: Connections = context.resources.penstock

@@ -258,7 +258,9 @@ class _Reader:
             elif column.name.lower() in _TABLE_FORMAT_NAMES:
                 self._problem(path, f"{column.name} is a name of the table format; rename it")
             elif (other := seen.setdefault(column.name.lower(), column.name)) != column.name:
-                self._problem(path, f"differs from {other} only in case, which SQL does not tell")
+                self._problem(
+                    path, f"differs from {other} only in case, which SQL does not distinguish"
+                )
 
     def _problem(self, path: Path, message: str) -> None:
         line = next(

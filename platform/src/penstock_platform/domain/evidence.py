@@ -437,7 +437,7 @@ def _notes(window: Window, producers: Mapping[int, Producer], tally: _Tally) -> 
             "unacknowledged",
             merge(ranges),
             str(incarnation),
-            "stored, though their producer got an error",
+            "stored, though their producer was told that they failed",
         )
         for incarnation, ranges in tally.unacknowledged.items()
     ]

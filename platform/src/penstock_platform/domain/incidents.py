@@ -39,7 +39,7 @@ _LACK = {"missing": "missing", "beyond_log_end": "lost at the log's end"} | {
     "hole": "in unexplained holes",
     "unlanded": "not compared",
     "unclaimed": "without evidence",
-    "incarnation_silent": "without evidence (producer fell silent)",
+    "incarnation_silent": "without evidence (producer stopped)",
     "unstamped": "from clients that are not audited",
     "lost_event": "lost with a producer's events",
     "undigested": "whose digest could not be judged",

@@ -336,7 +336,7 @@ def _starts(
     ends = {partition.p: partition.end for partition in previous.partitions}
     if lost := sorted(set(ends) - set(offsets)):
         raise ChainError(
-            f"{previous.topic}: the broker no longer tells of partitions {lost} of window "
+            f"{previous.topic}: the broker no longer lists partitions {lost} of window "
             f"{previous.sequence}; nothing is frozen until it does"
         )
     return {p: cuts.get(p, ends.get(p, 0)) for p in offsets}

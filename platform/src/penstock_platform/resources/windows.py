@@ -304,7 +304,7 @@ class WindowStore:
             f for f in (book.findings if book else ()) if f.state is not None
         )
         if not reason.strip():
-            raise ValueError("an acceptance needs a reason: --reason 'why this is lived with'")
+            raise ValueError("an acceptance needs a reason: --reason 'why this is accepted'")
         if not findings:
             raise ValueError(f"window {window.name} of {window.topic} has no finding to accept")
         acceptance = Acceptance(window.window_id, by, reason.strip(), to_iso(at), findings)

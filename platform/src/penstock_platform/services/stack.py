@@ -140,7 +140,7 @@ def _load_first(settings: Settings, supervisor: Supervisor, listener: Listener) 
     states = supervisor.states()
     if "code" not in states or states["code"].pid is None:
         return
-    listener(Progress("code", "working", "loading the new definitions beside those that run"))
+    listener(Progress("code", "working", "loading the new definitions next to the running ones"))
     try:
         require_valid(settings)
     except DefinitionsError as error:
@@ -255,7 +255,7 @@ def _clear_strays(settings: Settings, listener: Listener) -> None:
     left = strays(settings.home)
     if left:
         names = ", ".join(f"{p.name()} ({p.pid})" for p in left if p.is_running())
-        listener(Progress("strays", "working", f"ending what an earlier run left: {names}"))
+        listener(Progress("strays", "working", f"ending processes of an earlier run: {names}"))
         end(left)
 
 

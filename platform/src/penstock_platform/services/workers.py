@@ -283,7 +283,7 @@ def _read_line(connection: socket.socket) -> bytes:
     while not data.endswith(b"\n"):
         part = connection.recv(65536)
         if not part:
-            raise ConnectionError("the other side hung up")
+            raise ConnectionError("the other side closed the connection")
         data += part
         if len(data) > REQUEST_BYTES_MAX:
             raise ValueError("a question of more than 4 MB")
@@ -303,7 +303,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run processes with everything imported ahead.")
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--socket", type=Path)
-    place.add_argument("--listener", type=int, help="a socket that an earlier self listened on")
+    place.add_argument("--listener", type=int, help="a socket that an earlier process listened on")
     parser.add_argument("--module", default="", help="the code location's module")
     parser.add_argument("--project", type=Path, default=Path(), help="where it is looked for")
     parser.add_argument("--source", type=Path, action="append", default=[], help="decides it too")
