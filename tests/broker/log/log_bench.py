@@ -9,11 +9,18 @@ from penstock_broker.config import LogConfig
 from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.files import Files
 from penstock_broker.log.log import Log
+from penstock_broker.log.record_rules import look_inside
 from penstock_broker.log.recovery import LogPlace
 from penstock_broker.testing import MemFiles, SimClock
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.compression import Codec
-from penstock_broker.wire.records import Record, RecordBatch, iter_batches, validate_batches
+from penstock_broker.wire.records import (
+    Record,
+    RecordBatch,
+    iter_batches,
+    validate_batch,
+    validate_batches,
+)
 
 DIRECTORY = Path("/data/t-0")
 
@@ -86,8 +93,10 @@ class Bench:
         return validate_batches(memoryview(data), max_message_bytes=1 << 30)[0]
 
     def append(self, log: Log, *values: str, epoch: int = 0, **options: object) -> AppendResult:
-        """Append one batch."""
-        return log.append([self.batch(values, **options)], epoch)  # type: ignore[arg-type]
+        """Append one batch that a client has sent."""
+        batch = self.batch(values, **options)  # type: ignore[arg-type]
+        validate_batch(batch.view, 0, max_message_bytes=log.config.max_message_bytes)
+        return log.append([look_inside(batch, log.config, self.clock.now_ms())], epoch)
 
 
 def read_all(log: Log, offset: int | None = None, max_bytes: int = 1 << 20) -> list[Record]:

@@ -161,7 +161,7 @@ def examine(  # noqa: PLR0917 (called for every batch)
     if acks == ACKS_ALL:
         partition.require_replicas()
     batch = validate_batch(buffer, begin, end, max_message_bytes=config.max_message_bytes)
-    if batch.attributes & CODEC_MASK == Codec.ZSTD and version < ZSTD_VERSION_MIN:
+    if version < ZSTD_VERSION_MIN and batch.attributes & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",

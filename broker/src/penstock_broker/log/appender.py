@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 from penstock_broker.errors import KafkaError
 from penstock_broker.log.append_result import AppendResult
-from penstock_broker.log.batch_rules import check_batch
 from penstock_broker.log.markers import Marker
 from penstock_broker.log.producer_state import SEQUENCE_MASK, AppendedBatch
 from penstock_broker.log.rolling import NO_ROOM, must_roll, room_in
-from penstock_broker.log.segment import Segment
+from penstock_broker.log.segment import PlacedBatch, Segment
 from penstock_broker.wire.records import NO_TIMESTAMP, RecordBatch
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Appender:
 
     __slots__ = (
         "_last_of", "_latest", "_leader_epoch", "_log", "_next_offset", "_noted", "_now_ms",
-        "_offset_max", "_parts", "_placed", "_results", "_room", "_segment", "_slots",
+        "_offset_max", "_placed", "_results", "_room", "_segment", "_slots",
         "_written_bytes", "_written_records",
     )  # fmt: skip
 
@@ -44,8 +43,7 @@ class Appender:
         self._leader_epoch = -1
         self._next_offset = 0
         self._room, self._slots, self._offset_max, self._latest = NO_ROOM
-        self._parts: list[memoryview] = []
-        self._placed: list[tuple[int, int, int]] = []
+        self._placed: list[PlacedBatch] = []
         self._results: list[AppendResult] = []
         self._noted: list[tuple[RecordBatch, AppendResult, Marker | None]] = []
         self._last_of: dict[int, RecordBatch] = {}
@@ -82,7 +80,10 @@ class Appender:
                 log.producers.require_open(producer_id)
         if now_ms is None:
             now_ms = log.clock.now_ms()
-        append_time_ms = check_batch(batch, batch.size, log.config, now_ms)
+        append_time_ms = NO_TIMESTAMP
+        if log.config.message_timestamp_type != "CreateTime":
+            batch.stamp_log_append_time(now_ms)
+            append_time_ms = now_ms
         return self.place(batch, leader_epoch, now_ms, append_time_ms)
 
     def place(
@@ -97,20 +98,20 @@ class Appender:
 
         KafkaError KAFKA_STORAGE_ERROR where a new segment or epoch cannot be begun for it.
         """
-        size = batch.size
+        size, base_offset = batch.size, self._next_offset
+        last_offset = base_offset + batch.last_offset_delta
         if (
             size > self._room
-            or len(self._parts) >= self._slots
-            or self._next_offset + batch.last_offset_delta > self._offset_max
+            or len(self._placed) >= self._slots
+            or last_offset > self._offset_max
             or batch.max_timestamp > self._latest
             or leader_epoch != self._leader_epoch
         ):
             self._begin(batch, size, leader_epoch, now_ms)
-        base_offset = self._next_offset
-        last_offset = base_offset + batch.last_offset_delta
+            base_offset = self._next_offset
+            last_offset = base_offset + batch.last_offset_delta
         batch.assign(base_offset, leader_epoch)
-        self._parts.append(batch.view)
-        self._placed.append((base_offset, size, batch.max_timestamp))
+        self._placed.append((batch.view, base_offset, size, batch.max_timestamp))
         self._next_offset = last_offset + 1
         self._room -= size
         result = AppendResult(base_offset, last_offset, append_time_ms, self._log.log_start_offset)
@@ -125,21 +126,18 @@ class Appender:
 
     def commit(self) -> None:
         """Write what is staged. A failure is in the results: then none of it is in the log."""
-        if not self._parts:
+        if not self._placed:
             return
         log, segment, now_ms = self._log, self._segment, self._now_ms
-        parts, placed, results, noted = self._parts, self._placed, self._results, self._noted
-        self._parts, self._placed, self._results = [], [], []
+        placed, results, noted = self._placed, self._results, self._noted
+        self._placed, self._results = [], []
         self._room, self._slots, self._offset_max, self._latest = NO_ROOM
         if noted:
             self._noted = []
             self._last_of.clear()
         failure: KafkaError | None = None
         try:
-            if len(parts) == 1:
-                segment.append(parts[0], placed[0][0], placed[0][2])
-            else:
-                segment.append_many(parts, placed)
+            segment.append_many(placed)
         except OSError as error:
             failure = log.append_failed(segment, error)
         else:
@@ -153,8 +151,8 @@ class Appender:
             for result in results:
                 result.error = failure
             return
-        self._written_bytes += sum([size for _, size, _ in placed])
-        self._written_records += self._next_offset - placed[0][0]
+        self._written_bytes += sum([size for _, _, size, _ in placed])
+        self._written_records += self._next_offset - placed[0][1]
 
     def take_written(self) -> tuple[int, int]:
         """Bytes and records that have been written since the last call."""

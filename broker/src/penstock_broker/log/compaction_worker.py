@@ -30,7 +30,7 @@ from penstock_broker.log.compaction import (
 )
 from penstock_broker.log.files import Files, OsFiles
 from penstock_broker.log.scan import BadBatchError
-from penstock_broker.log.segment import Segment, segment_name
+from penstock_broker.log.segment import PlacedBatch, Segment, segment_name
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.records import CONTROL_FLAG, RecordBatch
 
@@ -136,8 +136,7 @@ class CompactionWork:
         target.create()
         changed = len(segments) > 1
         read = 0
-        parts: list[memoryview | bytes] = []
-        placed: list[tuple[int, int, int]] = []
+        placed: list[PlacedBatch] = []
         pending = 0
         for source, source_end, size in segments:
             for batch in self._batches(source, source_end, size):
@@ -146,15 +145,14 @@ class CompactionWork:
                 changed |= left is not batch.view
                 if left is None:
                     continue
-                parts.append(left)
                 newest = int.from_bytes(left[35:43], "big", signed=True)
-                placed.append((batch.base_offset, len(left), newest))
+                placed.append((left, batch.base_offset, len(left), newest))
                 pending += len(left)
-                if pending >= _WRITE_BYTES or len(parts) >= _WRITE_PARTS:
-                    target.append_many(parts, placed)
-                    parts, placed, pending = [], [], 0
-        if parts:
-            target.append_many(parts, placed)
+                if pending >= _WRITE_BYTES or len(placed) >= _WRITE_PARTS:
+                    target.append_many(placed)
+                    placed, pending = [], 0
+        if placed:
+            target.append_many(placed)
         if not changed:
             target.remove()
             return {"changed": False, "size": read, "read": read}

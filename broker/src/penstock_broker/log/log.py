@@ -211,15 +211,14 @@ class Log:
     def append(
         self, batches: Sequence[RecordBatch], leader_epoch: int, *, is_verified: bool = False
     ) -> AppendResult:
-        """Append batches that ``wire.records.validate_batches`` has passed, and for a client's
-        ``record_rules.look_inside``, as their leader.
+        """Append batches that ``wire.records.validate_batches`` and ``record_rules.look_inside``
+        have passed, as their leader.
 
         Offset and epoch are patched into their bytes (a writable view). Each is appended whole
         or not at all; the result spans them, and is that of a single batch when there is one.
         ``is_verified``: the coordinator says that the partition is part of their transaction.
-        Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
-        KAFKA_STORAGE_ERROR.
+        Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
+        INVALID_TXN_STATE, KAFKA_STORAGE_ERROR.
         """
         appender = self.appender
         try:

@@ -68,17 +68,18 @@ def look_inside(
 
     Gives the batch that is to be appended: the same, or one compressed anew. KafkaError:
     INVALID_RECORD and INVALID_TIMESTAMP with the records (:class:`RecordsRefusedError`),
-    INVALID_RECORD for what cannot be opened, MESSAGE_TOO_LARGE after compressing anew.
+    INVALID_RECORD for what cannot be opened, MESSAGE_TOO_LARGE after compressing anew,
+    RECORD_LIST_TOO_LARGE for what no segment holds.
     :class:`TooLargeError` when ``bytes_max`` is not enough, but the broker's limit may be, or when
     it takes too long for the event loop: then it is for a thread, with the broker's limit.
     """
-    target, codec = _TARGETS.get(config.compression_type), batch.attributes & CODEC_MASK
-    is_plain = not codec and not target
+    target, attributes = _TARGETS.get(config.compression_type), batch.attributes
+    codec, count = attributes & CODEC_MASK, batch.records_count
     if bytes_max < DECOMPRESSED_BYTES_MAX and (
-        batch.records_count > LIGHT_RECORDS or (not is_plain and batch.size > LIGHT_BYTES)
+        count > LIGHT_RECORDS or (batch.size > LIGHT_BYTES and (codec or target))
     ):
         raise TooLargeError("too much for the event loop")
-    if batch.attributes & LOG_APPEND_TIME_FLAG:
+    if attributes & LOG_APPEND_TIME_FLAG:
         raise RecordsRefusedError(
             ErrorCode.INVALID_TIMESTAMP, [(0, "Producers may not set the type to LogAppendTime.")]
         )
@@ -89,21 +90,26 @@ def look_inside(
     else:
         payload, begin, end = batch.bytes_of_records()
     try:
-        check_records(payload, begin, end, batch.records_count)
+        check_records(payload, begin, end, count)
     except BadRecordError as bad:
         raise RecordsRefusedError(
             ErrorCode.INVALID_RECORD, [(bad.number, f"{bad.problem}.".capitalize())]
         ) from bad
     if "compact" in config.cleanup_policy:
-        _check_keys(payload, begin, batch.records_count)
+        _check_keys(payload, begin, count)
     if config.message_timestamp_type == "CreateTime" and (
         batch.max_timestamp > now_ms + config.message_timestamp_after_max_ms
         or config.message_timestamp_before_max_ms != INT64_MAX
     ):
         _check_timestamps(batch, config, now_ms, batch.timestamps_in(payload, begin, end))
-    if target is None or target == codec:
-        return batch
-    return _compressed_anew(batch, bytes(payload[begin:end]), target, config)
+    if target is not None and target != codec:
+        batch = _compressed_anew(batch, bytes(payload[begin:end]), target, config)
+    if batch.size > config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"The record batch has {batch.size} bytes, a segment {config.segment_bytes}.",
+        )
+    return batch
 
 
 def _check_keys(payload: bytes | bytearray, begin: int, count: int) -> None:

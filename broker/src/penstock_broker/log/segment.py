@@ -45,6 +45,10 @@ def segment_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
+PlacedBatch = tuple[Buffer, int, int, int]
+"""A batch that has its offsets: bytes, base offset, size, largest timestamp."""
+
+
 class Segment:
     """One file of batches with its indexes."""
 
@@ -200,32 +204,21 @@ class Segment:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def append(self, data: Buffer, base_offset: int, max_timestamp: int) -> None:
-        """Write one whole batch at the end.
+    def append_many(self, batches: Sequence[PlacedBatch]) -> None:
+        """Write whole batches at the end, one after the other, with one system call.
 
         OSError: nothing counts as written, though a part of it may lie behind the end; the owner
         cuts that off (:meth:`cut_tail`).
         """
         position = self.size
-        self.file.write(data, position)
-        size = len(data)
-        self._note(base_offset, position, size, max_timestamp)
-        self.size = position + size
-
-    def append_many(self, parts: Sequence[Buffer], placed: Sequence[tuple[int, int, int]]) -> None:
-        """Write whole batches, one after the other, with one call of the system.
-
-        ``placed`` has base offset, size and largest timestamp of each. OSError as :meth:`append`.
-        """
-        position = self.size
-        self.file.write_parts(parts, position)
+        self.file.write_parts([batch[0] for batch in batches], position)
         interval, unindexed, latest = (
             self._index_interval_bytes,
             self._unindexed,
             self.timestamp_max,
         )
         base_offset = size = 0
-        for base_offset, size, max_timestamp in placed:  # _note, for many
+        for _, base_offset, size, max_timestamp in batches:  # _note, for many
             if unindexed > interval:
                 relative = base_offset - self.base_offset
                 self.offset_index.append(relative, position)
