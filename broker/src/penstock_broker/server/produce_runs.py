@@ -50,7 +50,7 @@ class Run:
 
     __slots__ = (
         "acks", "answer_size", "api", "exchange", "head", "is_flexible", "pack", "partition",
-        "request", "same", "tags", "tail", "version",
+        "request", "same", "same_size", "tags", "tail", "version",
     )  # fmt: skip
 
     def __init__(self, frame: memoryview, request: OneBatch, exchange: RequestExchange) -> None:
@@ -67,6 +67,7 @@ class Run:
             length_at = len(frame) - size - 4
         self.same = bytes(frame[8:length_at])
         """From the client id to before the length of the records."""
+        self.same_size = len(self.same)
         self.acks = request.acks
         self.request = request._replace(records=memoryview(b""))
         self.exchange = exchange
@@ -149,7 +150,7 @@ class ProduceRuns:
                 partition = _begin(services, run)
                 if partition is None:
                     break
-            at += len(run.same)
+            at += run.same_size
             stop = behind - run.tags
             if api != run.api or stop - at < HEADER_BYTES:
                 break
