@@ -21,7 +21,7 @@ from penstock_broker.log.markers import Marker
 from penstock_broker.log.producer_state import SEQUENCE_MASK, AppendedBatch
 from penstock_broker.log.rolling import NO_ROOM, must_roll, room_in
 from penstock_broker.log.segment import PlacedBatch, Segment
-from penstock_broker.wire.records import NO_TIMESTAMP, RecordBatch
+from penstock_broker.wire.records import LENGTH_END, NO_TIMESTAMP, PLACE, RecordBatch
 
 if TYPE_CHECKING:
     from penstock_broker.log.log import Log
@@ -32,7 +32,7 @@ class Appender:
 
     __slots__ = (
         "_last_of", "_latest", "_leader_epoch", "_log", "_next_offset", "_noted", "_now_ms",
-        "_offset_max", "_placed", "_results", "_room", "_segment", "_slots",
+        "_offset_max", "_placed", "_results", "_room", "_segment", "_slots", "_start_offset",
         "_written_bytes", "_written_records",
     )  # fmt: skip
 
@@ -42,6 +42,7 @@ class Appender:
         self._now_ms = 0
         self._leader_epoch = -1
         self._next_offset = 0
+        self._start_offset = 0
         self._room, self._slots, self._offset_max, self._latest = NO_ROOM
         self._placed: list[PlacedBatch] = []
         self._results: list[AppendResult] = []
@@ -98,30 +99,49 @@ class Appender:
 
         KafkaError KAFKA_STORAGE_ERROR where a new segment or epoch cannot be begun for it.
         """
-        size, base_offset = batch.size, self._next_offset
-        last_offset = base_offset + batch.last_offset_delta
-        if (
-            size > self._room
-            or len(self._placed) >= self._slots
-            or last_offset > self._offset_max
-            or batch.max_timestamp > self._latest
-            or leader_epoch != self._leader_epoch
-        ):
-            self._begin(batch, size, leader_epoch, now_ms)
-            base_offset = self._next_offset
-            last_offset = base_offset + batch.last_offset_delta
-        batch.assign(base_offset, leader_epoch)
-        self._placed.append((batch.view, base_offset, size, batch.max_timestamp))
-        self._next_offset = last_offset + 1
-        self._room -= size
-        result = AppendResult(base_offset, last_offset, append_time_ms, self._log.log_start_offset)
-        self._results.append(result)
+        result = self.stage(
+            batch.view, batch.last_offset_delta, batch.max_timestamp, leader_epoch, now_ms,
+            append_time_ms,
+        )  # fmt: skip
+        batch.base_offset = result.base_offset
+        batch.partition_leader_epoch = leader_epoch
         producer_id = batch.producer_id
         if producer_id >= 0:
             self._noted.append((batch, result, marker))
             self._last_of[producer_id] = batch
             if marker is not None or batch.is_transactional:
                 self.commit()  # what follows is held against the transaction
+        return result
+
+    def stage(  # noqa: PLR0917 (called for every batch)
+        self,
+        data: memoryview,
+        last_offset_delta: int,
+        max_timestamp: int,
+        leader_epoch: int,
+        now_ms: int,
+        append_time_ms: int = NO_TIMESTAMP,
+    ) -> AppendResult:
+        """Stage the bytes of a batch that has no producer id, or whose producer's state the caller
+        keeps, as :meth:`place` does."""
+        size, base_offset = len(data), self._next_offset
+        last_offset = base_offset + last_offset_delta
+        if (
+            size > self._room
+            or len(self._placed) >= self._slots
+            or last_offset > self._offset_max
+            or max_timestamp > self._latest
+            or leader_epoch != self._leader_epoch
+        ):
+            self._begin(size, last_offset_delta, max_timestamp, leader_epoch, now_ms)
+            base_offset = self._next_offset
+            last_offset = base_offset + last_offset_delta
+        PLACE.pack_into(data, 0, base_offset, size - LENGTH_END, leader_epoch)
+        self._placed.append((data, base_offset, size, max_timestamp))
+        self._next_offset = last_offset + 1
+        self._room -= size
+        result = AppendResult(base_offset, last_offset, append_time_ms, self._start_offset)
+        self._results.append(result)
         return result
 
     def commit(self) -> None:
@@ -136,6 +156,7 @@ class Appender:
             self._noted = []
             self._last_of.clear()
         failure: KafkaError | None = None
+        size_before = segment.size
         try:
             segment.append_many(placed)
         except OSError as error:
@@ -151,7 +172,7 @@ class Appender:
             for result in results:
                 result.error = failure
             return
-        self._written_bytes += sum([size for _, _, size, _ in placed])
+        self._written_bytes += segment.size - size_before
         self._written_records += self._next_offset - placed[0][1]
 
     def take_written(self) -> tuple[int, int]:
@@ -160,16 +181,18 @@ class Appender:
         self._written_bytes = self._written_records = 0
         return written
 
-    def _begin(self, batch: RecordBatch, size: int, leader_epoch: int, now_ms: int) -> None:
-        """Find out how much the active segment can take, or begin one that takes ``batch``."""
+    def _begin(
+        self, size: int, last_offset_delta: int, max_timestamp: int, leader_epoch: int, now_ms: int
+    ) -> None:
+        """Find out how much the active segment can take, or begin one that takes the batch."""
         self.commit()
         log = self._log
         if log.failure is not None:
             raise log.offline()
         segment, config, base_offset = log.segments[-1], log.config, log.log_end_offset
         if must_roll(
-            segment, config, size, base_offset + batch.last_offset_delta,
-            now_ms=now_ms, timestamp=batch.max_timestamp,
+            segment, config, size, base_offset + last_offset_delta,
+            now_ms=now_ms, timestamp=max_timestamp,
         ):  # fmt: skip
             segment = log.roll()
         if leader_epoch > log.epochs.latest:
@@ -178,6 +201,7 @@ class Appender:
         self._now_ms = now_ms
         self._leader_epoch = leader_epoch
         self._next_offset = base_offset
+        self._start_offset = log.log_start_offset
         self._room, self._slots, self._offset_max, self._latest = room_in(segment, config)
 
     def _follows(self, batch: RecordBatch) -> bool:

@@ -285,7 +285,7 @@ class OsFile:
                 rest = rest[written:]
 
     def write_parts(self, parts: Sequence[Buffer], position: int) -> None:
-        size = sum(len(part) for part in parts)
+        size = sum(map(len, parts))
         if len(parts) > _IOV_MAX or _pwritev(self.fd, parts, position) != size:
             self.write(b"".join(parts), position)
 

@@ -112,6 +112,17 @@ def look_inside(
     return batch
 
 
+def latest_timestamp_ms(config: LogConfig, now_ms: int) -> int:
+    """The largest timestamp, in ms, with which :func:`look_inside` passes a batch if it has passed
+    one that differs from it in timestamps, keys and values alone; -2: it has to be asked."""
+    if (
+        config.message_timestamp_type != "CreateTime"
+        or config.message_timestamp_before_max_ms != INT64_MAX
+    ):
+        return NO_TIMESTAMP - 1
+    return now_ms + config.message_timestamp_after_max_ms
+
+
 def _check_keys(payload: bytes | bytearray, begin: int, count: int) -> None:
     """Name the records of a compacted topic's batch that have no key."""
     refused = [

@@ -177,6 +177,15 @@ class Partition:
             self.counters.duplicates += 1
         return result
 
+    def stage_alike(
+        self, data: memoryview, last_offset_delta: int, max_timestamp: int, now_ms: int
+    ) -> AppendResult:
+        """As :meth:`stage`, for a batch that is like one that has been staged
+        (``wire.batch_pattern``)."""
+        return self.log.appender.stage(
+            data, last_offset_delta, max_timestamp, self.leader_epoch, now_ms
+        )
+
     def commit(self) -> None:
         """Write what is staged, count it, and wake those who wait for it."""
         appender = self.log.appender

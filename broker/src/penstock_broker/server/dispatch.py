@@ -188,19 +188,19 @@ class Dispatcher:
         for run, correlation_id, result, records in batches:
             partition = run.partition
             if run is not before and partition is not None:
-                before = run
+                before, pack, size, head, tail = run, run.pack, run.answer_size, run.head, run.tail
                 is_ready = not (
                     connection.must_queue()
                     or partition.must_wait(run.acks, partition.log_end_offset - 1)
                 )
-                counters = partition.counters
+                counters, has_answer = partition.counters, run.acks != 0
             if is_ready and result.error is None:
                 counters.produces += 1
-                if run.acks:
+                if has_answer:
                     answers.append(
-                        run.pack(
-                            run.answer_size, correlation_id, run.head, result.base_offset,
-                            result.log_append_time_ms, result.log_start_offset, run.tail,
+                        pack(
+                            size, correlation_id, head, result.base_offset,
+                            result.log_append_time_ms, result.log_start_offset, tail,
                         )
                     )  # fmt: skip
                 continue

@@ -69,26 +69,26 @@ class _Shape:
     Of a single record, whose deltas are 0, all that comes before its key is compared.
     """
 
-    __slots__ = ("_columns", "_count", "_size", "_time_at")
+    __slots__ = ("_count", "_size", "_time_at", "columns")
 
     def __init__(self, size: int, count: int, time_at: int, columns: list[tuple[int, bytes]]):
         self._size = size
         self._count = count
         self._time_at = time_at
-        self._columns = columns
+        self.columns = columns
 
     def fits(self, data: Payload, position: int) -> bool:
         """Whether records that begin at ``position``, as many and as long, are like these."""
         size, count = self._size, self._count
         if count == 1:
-            for offset, column in self._columns:
+            for offset, column in self.columns:
                 if not data.startswith(column, position + offset):
                     return False
             return True
         if not count:
             return False
         end = position + size * count
-        for offset, column in self._columns:
+        for offset, column in self.columns:
             if data[position + offset : end : size] != column:
                 return False
         return data[position + self._time_at : end : size].isascii()
@@ -128,6 +128,16 @@ def _shape_of(data: Payload, position: int, end: int, count: int) -> _Shape | No
         columns = [(at, bytes([data[position + at]]) * count) for at in places]
         columns.append((time_at + 1 - position, _DELTAS[:count]))
     return _Shape(size, count, time_at - position, columns)
+
+
+def fixed_bytes(record: bytes) -> list[tuple[int, bytes]] | None:
+    """The bytes, and where they are, that all single records of this size and structure share:
+    all but key and value. None where it has headers, or a timestamp of its own.
+
+    :func:`check_records` has passed it.
+    """
+    shape = _shape_of(record, 0, len(record), 1)
+    return None if shape is None else shape.columns
 
 
 def _adjacent(data: Payload, position: int, places: list[int]) -> list[tuple[int, bytes]]:

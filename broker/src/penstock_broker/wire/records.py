@@ -54,12 +54,16 @@ _CODEC_MAX: Final = int(Codec.ZSTD)
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
-_PLACE: Final = struct.Struct(">qii")  # base offset, length, leader epoch
+PLACE: Final = struct.Struct(">qii")
+"""Base offset, length, leader epoch: what the broker writes into the bytes of a batch. The CRC does
+not cover them."""
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
 CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21
+BASE_TIMESTAMP_AT: Final = 27
 _MAX_TIMESTAMP_AT: Final = 35
+PRODUCER_ID_AT: Final = 43
 
 
 class Record(NamedTuple):
@@ -231,14 +235,6 @@ class RecordBatch(BatchHeader):
 
     def crc_is_valid(self) -> bool:
         return crc32c(self.view[ATTRIBUTES_AT:]) == self.crc
-
-    def assign(self, base_offset: int, partition_leader_epoch: int) -> None:
-        """Write offset and epoch into the bytes; the CRC does not cover them."""
-        _PLACE.pack_into(
-            self._data, self._position, base_offset, self.batch_length, partition_leader_epoch
-        )
-        self.base_offset = base_offset
-        self.partition_leader_epoch = partition_leader_epoch
 
     def stamp_log_append_time(self, timestamp_ms: int) -> None:
         """Make `timestamp_ms` the time of all records; the CRC is computed anew."""
