@@ -29,6 +29,7 @@ from penstock_broker.wire.record_parsing import (
 )
 from penstock_broker.wire.records import (
     HEADER_BYTES,
+    PLACE,
     BatchHeader,
     RecordBatch,
     iter_batches,
@@ -148,7 +149,7 @@ def test_aiokafkas_read_by_ours(codec: Codec) -> None:
 
 def test_patching_leaves_the_crc_alone() -> None:
     batch = batch_of(build_batch(some_records()))
-    batch.assign(2**40, 17)
+    PLACE.pack_into(batch.view, 0, 2**40, batch.batch_length, 17)
     assert batch.crc_is_valid()
     again = RecordBatch(batch.view)
     assert (again.base_offset, again.partition_leader_epoch) == (2**40, 17)
