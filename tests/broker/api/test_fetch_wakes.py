@@ -14,6 +14,7 @@ from penstock_broker.api import fetch as fetch_module
 from penstock_broker.errors import ErrorCode
 from penstock_broker.log.markers import Marker
 from penstock_broker.server.broker import Broker
+from penstock_broker.server.connection import UNANSWERED_MAX
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.header import skip_header_tags
 from penstock_broker.wire.messages.fetch import (
@@ -142,5 +143,49 @@ def test_a_topic_made_again_is_not_read_under_the_id_of_the_deleted_one() -> Non
             assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
             assert not found.records
             link.close()
+
+    asyncio.run(run())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+
+
+def test_who_leaves_while_a_fetch_waits_is_noticed_at_once() -> None:
+    """Its connection is read from meanwhile: an end comes like any other bytes."""
+
+    async def run() -> None:
+        async with in_process() as broker:
+            broker.replicas.create_topic("t", 1, {})
+            _, writer = await asyncio.open_connection(*broker.listeners.address_of("PLAINTEXT"))
+            writer.write(fetch_of(broker, "t"))
+            await until(lambda: len(broker.purgatory) == 1)
+            writer.close()
+            await until(lambda: not broker.purgatory)
+            assert not len(broker.listeners)
+
+    asyncio.run(run())
+
+
+def test_who_leaves_with_too_many_fetches_waiting_is_noticed_when_one_is_answered() -> None:
+    """The connection is not read from until then, as Kafka reads nothing while a request is
+    under way: what was sent before the end, which may be records, is still to be read."""
+
+    async def run() -> None:
+        async with in_process() as broker:
+            broker.replicas.create_topic("t", 1, {})
+            _, writer = await asyncio.open_connection(*broker.listeners.address_of("PLAINTEXT"))
+            writer.write(fetch_of(broker, "t") * (UNANSWERED_MAX + 1))
+            await until(lambda: len(broker.purgatory) == UNANSWERED_MAX)
+            writer.close()
+            await writer.wait_closed()
+            await turns()
+            assert len(broker.purgatory) == UNANSWERED_MAX
+            data = build_batch([NewRecord(None, b"x", NOW_MS)])
+            broker.replicas.partition("t", 0).append(memoryview(data))
+            await until(lambda: not broker.purgatory and not len(broker.listeners))
 
     asyncio.run(run())

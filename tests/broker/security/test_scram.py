@@ -259,6 +259,8 @@ def test_what_a_client_is_told_and_what_the_log_says() -> None:
     with pytest.raises(AuthenticationError, match="SCRAM-SHA-256") as refused:
         scram.step(b"nonsense")
     assert refused.value.detail == "a last message that is not SCRAM's"
+    assert refused.value.detail not in str(refused.value), "only the log says what was wrong"
+    assert str(refused.value).startswith("Authentication failed during authentication due to")
     with pytest.raises(KeyError):
         new_mechanism("GSSAPI", users)
 
@@ -283,6 +285,7 @@ def test_a_file_of_users() -> None:
         parse_users_file("alice\n")
     made = users.credential("alice", "SCRAM-SHA-256")
     assert made is not None and users.credential("alice", "SCRAM-SHA-256") is made
+    assert len(made.salt) == 16, "no two users share a table of guesses"
     for bad in ("alice\n", "alice=\n", "=x\n", "bob=SCRAM-SHA-512$geheim\n"):
         with pytest.raises(ValueError, match="line 1") as caught:
             parse_users_file(bad)
@@ -299,6 +302,7 @@ def test_users_of_a_jaas_line() -> None:
     assert parse_jaas("PlainLoginModule required user_b='single';").check_password("b", "single")
     assert len(users) == 2
     assert len(parse_jaas("")) == 0
+    assert not parse_jaas('PlainLoginModule required user_c="";').check_password("c", "X")
     with pytest.raises(ValueError, match="PlainLoginModule"):
         parse_jaas('some.Other required user_a="b";')
 

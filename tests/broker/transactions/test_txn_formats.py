@@ -12,7 +12,7 @@ from penstock_broker.log.index_file import IndexDamagedError
 from penstock_broker.log.markers import Marker, build_marker, read_marker
 from penstock_broker.log.open_transactions import OpenTransactions
 from penstock_broker.testing import MemFiles
-from penstock_broker.transactions.states import TransactionState
+from penstock_broker.transactions.states import BY_TITLE, TransactionState
 from penstock_broker.transactions.transaction import Transaction
 from penstock_broker.transactions.transaction_records import (
     decode_key,
@@ -22,6 +22,19 @@ from penstock_broker.transactions.transaction_records import (
 )
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.records import RecordBatch
+
+# Kafka's TransactionState: the byte that is stored, and the word that clients filter by.
+KAFKAS_STATES = {
+    "Empty": 0,
+    "Ongoing": 1,
+    "PrepareCommit": 2,
+    "PrepareAbort": 3,
+    "CompleteCommit": 4,
+    "CompleteAbort": 5,
+    "Dead": 6,
+    "PrepareEpochFence": 7,
+}
+
 
 KEY = "00000009636170747572652d78"
 VALUES = {
@@ -52,6 +65,11 @@ TXNINDEX = (
     "000000000000000007f2000000000000000000000000000000020000000000000001"
     "000000000000000007f1000000000000000100000000000000030000000000000004"
 )
+
+
+def test_states_have_kafkas_numbers_and_names() -> None:
+    assert {state.title: int(state) for state in TransactionState} == KAFKAS_STATES
+    assert {title: int(state) for title, state in BY_TITLE.items()} == KAFKAS_STATES
 
 
 @pytest.mark.parametrize("state", VALUES)
