@@ -94,6 +94,7 @@ SUBJECTS |= {
             "transactions/test_txn_formats",
         ),
         ("log/producer_state",): (
+            "log/test_producer_state",
             "log/test_log_producers",
             "limits/test_producer_bound",
             "transactions/test_txn_log",

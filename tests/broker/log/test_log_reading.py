@@ -124,3 +124,20 @@ def test_the_end_of_what_lies_nowhere_is_the_end() -> None:
     bench.append(log, "x")
     found = log.read(0, 1000)
     assert end_of_slice(log.segments, LogSlice(found.parts, found.size, found.base_offset)) == END
+
+
+def test_the_end_of_a_slice_whose_segments_have_gone_meanwhile() -> None:
+    """Retention and compaction go on while an answer is made: no error, and nothing far off."""
+    bench = Bench()
+    bench.overrides = {"segment.bytes": "400", "index.interval.bytes": "1"}
+    log = bench.open()
+    for number in range(40):
+        bench.append(log, f"{number}", f"{number}")
+    segments = list(log.segments)
+    assert len(segments) > 6
+    one, several = log.read(0, 1), log.read(0, 1200)
+    assert len(one.parts) == 1
+    assert len(several.parts) > 2
+    assert end_of_slice(segments[4:], one) <= segments[5].base_offset
+    assert end_of_slice(segments[:2], several) >= segments[1].base_offset
+    assert end_of_slice(segments[:1], several) >= segments[0].base_offset

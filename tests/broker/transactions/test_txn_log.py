@@ -86,6 +86,7 @@ def test_no_more_is_gathered_than_concerns_a_range(monkeypatch: pytest.MonkeyPat
     partition = harness.partition()
     found = partition.fetch(0, 300, committed=True)
     gathered = 0
+    looked_at: list[AbortedTransactions] = []
     find = AbortedTransactions.find
 
     def count(
@@ -94,11 +95,37 @@ def test_no_more_is_gathered_than_concerns_a_range(monkeypatch: pytest.MonkeyPat
         nonlocal gathered
         some = find(index, first, upper)
         gathered += len(some[0])
+        looked_at.append(index)
         return some
 
     monkeypatch.setattr(AbortedTransactions, "find", count)
     assert partition.aborted_transactions(0, found)
     assert gathered <= 10
+    assert len(looked_at) <= 4
+    segments = partition.log.segments
+    assert len(segments) > 20
+    for segment in segments[5:8]:
+        looked_at.clear()
+        found = partition.fetch(segment.base_offset, 1, committed=True)
+        partition.aborted_transactions(segment.base_offset, found)
+        assert looked_at[0] is segment.aborted, "no marker of its records lies before it"
+        assert len(looked_at) <= 3
+
+
+def test_transactions_below_the_logs_start_are_told_once() -> None:
+    """Compaction asks for all of them from offset 0, where there is no segment any more."""
+    harness = Harness()
+    producer = harness.init()
+    for number in range(60):
+        harness.add(producer, 0)
+        harness.produce(producer, str(number), sequence=number)
+        harness.end(producer, commit=False)
+    log = harness.partition().log
+    log.delete_records(log.segments[4].base_offset)
+    assert log.segments[0].base_offset > 0
+    found = log.aborted_below(log.log_end_offset)
+    assert len(found) > 20
+    assert found == sorted(set(found), key=lambda each: each[1])
 
 
 @pytest.mark.parametrize("flush_messages", ["1", "1000000"])
@@ -141,7 +168,9 @@ def test_the_index_of_aborted_transactions_is_there_after_a_start(end: str) -> N
 
 
 @pytest.mark.parametrize("damage", [b"x" * 10, bytes(34)])
-def test_a_damaged_index_of_aborted_transactions_is_made_again(damage: bytes) -> None:
+def test_a_damaged_index_of_aborted_transactions_is_made_again(
+    damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     harness = Harness()
     producer = harness.init()
     for number in range(40):
@@ -154,6 +183,7 @@ def test_a_damaged_index_of_aborted_transactions_is_made_again(damage: bytes) ->
     files.put(path, damage)
     harness = harness.after(files)
     assert harness.read() == [str(number) for number in range(0, 40, 2)]
+    assert any("rebuilding the indexes of aborted" in line for line in caplog.messages)
 
 
 def test_a_transaction_over_several_segments_survives_a_kill() -> None:

@@ -64,7 +64,7 @@ class ProducerEntry:
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_append_ms")
 
-    def __init__(self, epoch: int, last_append_ms: int, coordinator_epoch: int = -1) -> None:
+    def __init__(self, epoch: int, last_append_ms: int, coordinator_epoch: int) -> None:
         self.epoch = epoch
         self.last_append_ms = last_append_ms
         self.coordinator_epoch = coordinator_epoch

@@ -6,7 +6,8 @@ whole frame is dispatched at once, in the event loop, without a copy.
 Out: answers go into one queue of byte chunks and file slices, sent by ``sendmsg`` (all answers of
 a read event in one system call) and ``os.sendfile``. Where sendfile does not exist the slice is
 read and sent in pieces. Records that are not in the page cache are read by a thread first, so that
-no slow disk holds up the event loop; what a connection waits for is one state (``sending.py``).
+no slow disk holds up the event loop; what a connection waits for is one state (``sending.py``), and
+why it is not read from is one set of reasons (``reading.py``).
 
 Bounds: a connection whose peer does not read, or that has too many unanswered requests, is not
 read from until that is over; so what it can hold is its frame buffer plus ``OUT_BYTES_MAX`` and
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from penstock_broker.log.slice import FileSlice, LogSlice
 from penstock_broker.quotas.client_quotas import ClientQuota
 from penstock_broker.security.session import Session
+from penstock_broker.server.reading import WAITS_FOR_US, Stop
 from penstock_broker.server.sending import NEXT, WAITS_FOR_PEER, Event, Sending
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.framing import CAPACITY, FrameReader
@@ -122,10 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         self._fetched = 0  # bytes at the head of the queue that a thread has just read
         self._waiter = -1  # a duplicate of the socket's descriptor, to wait on
         self._blocked_since = 0.0  # when the socket last took anything
-        self._paused = False  # not reading
-        self._muted: asyncio.TimerHandle | None = None
-        self._is_waiting = False  # for memory
-        self._is_held = False  # by a long request
+        self._stops: set[Stop] = set()  # why it is not read from
+        self._muted: asyncio.TimerHandle | None = None  # ends Stop.MUTED, or the connection
         self._reserved = False  # memory
         self._frame_since: float | None = None  # when the frame at hand began
         self._working = False
@@ -204,11 +204,11 @@ class Connection(asyncio.BufferedProtocol):
         is_new = False
         self._working = True
         try:
-            while not (self.is_closed or self._paused):
+            while not (self.is_closed or self._stops):
                 if self._out_bytes > OUT_BYTES_MAX or len(self._pending) >= UNANSWERED_MAX:
                     self.flush()
                     if self._out_bytes > OUT_BYTES_MAX or len(self._pending) >= UNANSWERED_MAX:
-                        self._pause()
+                        self._stop(Stop.BACKLOG)
                         break
                 if self.runs is not None and self._host.dispatch_runs(frames, self):
                     is_new = True
@@ -239,29 +239,25 @@ class Connection(asyncio.BufferedProtocol):
             self._host.release(self)
         if is_new or not awaited:
             self._frame_since = None
-        if awaited > CAPACITY and not self._reserved and not self._is_waiting:
+        if awaited > CAPACITY and not self._reserved and Stop.MEMORY not in self._stops:
             self._reserved = self._host.reserve(self, awaited)
             if not self._reserved:
-                self._is_waiting = True
-                self._pause()
-        if awaited and not self._paused and self._frame_since is None:
+                self._stop(Stop.MEMORY)
+        if awaited and not self._stops and self._frame_since is None:
             self._frame_since = self.active_at
 
     def may_receive(self) -> None:
         """Memory has been reserved for the frame that :meth:`Host.reserve` had no room for."""
-        self._is_waiting = False
         self._reserved = True
-        self._maybe_resume()
+        self._end_stop(Stop.MEMORY)
 
     def hold(self) -> None:
         """Do not read, nor look at what has been read, until :meth:`unhold`."""
-        self._is_held = True
-        self._pause()
+        self._stop(Stop.HELD)
 
     def unhold(self) -> None:
-        """Go on reading."""
-        self._is_held = False
-        self._maybe_resume()
+        """What held it is over."""
+        self._end_stop(Stop.HELD)
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Call after other connections have had their turn."""
@@ -276,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
                 return  # it is to be silent for longer already
             self._muted.cancel()
         self._muted = self._loop.call_later(seconds, self._unmute)
-        self._pause()
+        self._stop(Stop.MUTED)
 
     def hold_and_close(self, seconds: float, reason: str) -> None:
         """Do not read from it, and close it after so long."""
@@ -288,26 +284,35 @@ class Connection(asyncio.BufferedProtocol):
     def _unmute(self) -> None:
         self._muted = None
         self.active_at = self._loop.time()
-        self._maybe_resume()
+        self._end_stop(Stop.MUTED)
 
-    def _pause(self) -> None:
+    def _stop(self, reason: Stop) -> None:
+        """Do not read any more, if it is the first reason."""
         self._frame_since = None  # it is not the peer who is slow
-        if not self._paused and self._transport is not None:
-            self._paused = True
+        if not self._stops and self._transport is not None:
             self._transport.pause_reading()
+        self._stops.add(reason)
 
-    def _maybe_resume(self) -> None:
-        if (
-            self._paused
-            and self._muted is None
-            and not (self._is_waiting or self._is_held)
-            and self._out_bytes <= OUT_BYTES_MAX // 2
-            and len(self._pending) < UNANSWERED_MAX
-            and self._transport is not None
-        ):
-            self._paused = False
+    def _end_stop(self, reason: Stop) -> None:
+        """Go on reading, if it was the last reason."""
+        if reason in self._stops:
+            self._stops.remove(reason)
+            if not self._stops:
+                self._resume()
+
+    def _resume(self) -> None:
+        if self._transport is not None:
             self._transport.resume_reading()
             self._loop.call_soon(self._work)  # whole frames may already be in the buffer
+
+    def _look_at_backlog(self) -> None:
+        """Answers have been sent: go on reading, if few enough are left."""
+        if (
+            self._stops
+            and self._out_bytes <= OUT_BYTES_MAX // 2
+            and len(self._pending) < UNANSWERED_MAX
+        ):
+            self._end_stop(Stop.BACKLOG)
 
     def expect(self, pending: Pending) -> None:
         """Queue a request that is answered later; the answers after it wait for it."""
@@ -328,7 +333,7 @@ class Connection(asyncio.BufferedProtocol):
             self.send(ready)
         if not self._working:
             self.flush()
-            self._maybe_resume()
+            self._look_at_backlog()
 
     # -- answers -----------------------------------------------------------------------------
 
@@ -358,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
         except OSError as error:
             self.abort(None if isinstance(error, ConnectionError) else f"cannot send: {error}")
             return
-        self._maybe_resume()
+        self._look_at_backlog()
 
     def _note(self, event: Event) -> None:
         self._sending = NEXT[self._sending, event]
@@ -468,7 +473,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def idle_since(self) -> float | None:
         """When the peer last sent or took bytes; None while it waits for the broker."""
-        if self._muted is not None or self._is_waiting or self._is_held:
+        if self._stops & WAITS_FOR_US:
             return None
         return None if self._pending and not self._out else self.active_at
 
@@ -518,7 +523,7 @@ class Connection(asyncio.BufferedProtocol):
             if self.when_closed is not None:
                 self.when_closed()
             self._host.remove(self)
-            if self._reserved or self._is_waiting:
+            if self._reserved or Stop.MEMORY in self._stops:
                 self._host.release(self)
         if self._muted is not None:
             self._muted.cancel()

@@ -78,14 +78,14 @@ class TlsConnection(Connection):
             # The transport starts to read after this call although it is paused. An end that it
             # read before the handshake would leave the handshake's timer behind.
             self._loop.call_soon(self._pause_again)
-        elif not self._paused:
+        elif not self._stops:
             self._begin()
 
     def _pause_again(self) -> None:
         if self._plain is not None and self._phase is Phase.ACCEPTED:
             self._plain.resume_reading()
             self._plain.pause_reading()
-            if not self._paused:
+            if not self._stops:
                 self._begin()
 
     def _begin(self) -> None:
@@ -97,11 +97,10 @@ class TlsConnection(Connection):
             self._phase = Phase.SHAKING_HANDS
             self._handshake = self._loop.create_task(self._shake_hands(self._plain))
 
-    def _maybe_resume(self) -> None:
+    def _resume(self) -> None:
         if self._phase is Phase.SECURE:
-            super()._maybe_resume()
-        elif self._phase is Phase.ACCEPTED and not self.is_closed and self._muted is None:
-            self._paused = False
+            super()._resume()
+        elif self._phase is Phase.ACCEPTED and not self.is_closed:
             self._begin()
 
     def close(self) -> None:
@@ -136,9 +135,8 @@ class TlsConnection(Connection):
             return
         self._phase = Phase.SECURE
         self.active_at = self._loop.time()
-        if self._paused:
+        if self._stops:
             transport.pause_reading()
-            self._maybe_resume()
         else:
             self._work()
 
@@ -169,7 +167,7 @@ class TlsConnection(Connection):
         except OSError as error:
             self.abort(f"cannot send: {error}")
             return
-        self._maybe_resume()
+        self._look_at_backlog()
 
     def _next_piece(self) -> bytes:
         """The next bytes to write, small answers together; nothing while a file is being read."""
