@@ -112,7 +112,7 @@ def test_no_more_is_gathered_than_concerns_a_range(monkeypatch: pytest.MonkeyPat
         assert len(looked_at) <= 3
 
 
-def test_transactions_below_the_logs_start_are_told_once() -> None:
+def test_transactions_below_the_logs_start_are_given_once() -> None:
     """Compaction asks for all of them from offset 0, where there is no segment any more."""
     harness = Harness()
     producer = harness.init()
