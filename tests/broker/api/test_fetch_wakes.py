@@ -24,6 +24,7 @@ from penstock_broker.wire.messages.fetch import (
     FetchTopic,
 )
 from penstock_broker.wire.schema import decode
+from polling import until_async
 
 VERSION = 17  # topics by id
 READ_COMMITTED = 1
@@ -147,13 +148,6 @@ def test_a_topic_made_again_is_not_read_under_the_id_of_the_deleted_one() -> Non
     asyncio.run(run())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
-
-
 def test_who_leaves_while_a_fetch_waits_is_noticed_at_once() -> None:
     """Its connection is read from meanwhile: an end comes like any other bytes."""
 
@@ -162,9 +156,9 @@ def test_who_leaves_while_a_fetch_waits_is_noticed_at_once() -> None:
             broker.replicas.create_topic("t", 1, {})
             _, writer = await asyncio.open_connection(*broker.listeners.address_of("PLAINTEXT"))
             writer.write(fetch_of(broker, "t"))
-            await until(lambda: len(broker.purgatory) == 1)
+            await until_async("the fetch waits", lambda: len(broker.purgatory) == 1)
             writer.close()
-            await until(lambda: not broker.purgatory)
+            await until_async("its end is noticed", lambda: not broker.purgatory)
             assert not len(broker.listeners)
 
     asyncio.run(run())
@@ -179,13 +173,18 @@ def test_who_leaves_with_too_many_fetches_waiting_is_noticed_when_one_is_answere
             broker.replicas.create_topic("t", 1, {})
             _, writer = await asyncio.open_connection(*broker.listeners.address_of("PLAINTEXT"))
             writer.write(fetch_of(broker, "t") * (UNANSWERED_MAX + 1))
-            await until(lambda: len(broker.purgatory) == UNANSWERED_MAX)
+            await until_async(
+                "as many wait as may", lambda: len(broker.purgatory) == UNANSWERED_MAX
+            )
             writer.close()
             await writer.wait_closed()
             await turns()
             assert len(broker.purgatory) == UNANSWERED_MAX
             data = build_batch([NewRecord(None, b"x", NOW_MS)])
             broker.replicas.partition("t", 0).append(memoryview(data))
-            await until(lambda: not broker.purgatory and not len(broker.listeners))
+            await until_async(
+                "its end is noticed",
+                lambda: not broker.purgatory and not len(broker.listeners),
+            )
 
     asyncio.run(run())
