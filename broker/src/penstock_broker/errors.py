@@ -434,7 +434,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """What a client gets: an error code and, where it helps, a sentence of our own.
+    """What a client gets: an error code and, where it helps, a message of the broker's.
 
     ``str()`` gives that sentence, or Kafka's wording of the code. Raised anywhere below the
     dispatcher; everything else that reaches the dispatcher becomes ``UNKNOWN_SERVER_ERROR``.
@@ -446,7 +446,7 @@ class KafkaError(Exception):
 
     @property
     def detail(self) -> str | None:
-        """The sentence of our own, for answers that say nothing where a code says it all."""
+        """The broker's message; empty where the code needs none."""
         text = str(self)
         return None if text == self.code.message else text
 

@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms: plain numbers that cost an addition, read when somebody looks.
+"""Counters, gauges and histograms: plain numbers that cost an addition, read at a scrape.
 
 One event loop owns them, so there is no lock. Code that counts keeps the object and adds to it
 (``self._cuts.inc()``; on the hottest paths ``counters.bytes_in += size``); families are asked for

@@ -4,7 +4,7 @@
     a function to be called in another thread, because it takes long (a disk); the generator goes on
                after it, in the event loop, and gets its OSError where it yielded
     a Commit   the same, for what cannot be given up halfway: the generator goes on at least to its
-               next step even when nobody waits for the answer any more
+               next step even when the client has disconnected
 
 :func:`run` does all of it at once, in the caller's thread.
 """

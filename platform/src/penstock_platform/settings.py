@@ -49,7 +49,7 @@ class _Section(BaseModel):
 
 
 class KafkaSettings(_Section):
-    """``bootstrap_servers`` empty: our own broker is started on ``port``."""
+    """``bootstrap_servers`` empty: Penstock's broker is started on ``port``."""
 
     bootstrap_servers: str = ""
     port: int = Field(default=9092, ge=1, le=65535)
@@ -130,7 +130,7 @@ class Settings(_Section):
 
     @property
     def local_address(self) -> str:
-        """Where a process of this machine reaches our own services."""
+        """Where a process of this machine reaches the services of this home."""
         return "127.0.0.1" if self.host in ("0.0.0.0", "") else self.host
 
     @property

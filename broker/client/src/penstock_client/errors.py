@@ -1,4 +1,4 @@
-"""Every error of the client, by who has to act."""
+"""Every error of the client, by the party that has to act."""
 
 from __future__ import annotations
 

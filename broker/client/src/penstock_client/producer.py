@@ -74,7 +74,7 @@ class AuditedProducer:
     The record's timestamp is the ``timestamp`` given, or the time of the call.
 
     Threads may share a producer. After a fork the child's first use starts a new incarnation (see
-    lifecycle). Callbacks run in ``poll`` and ``flush`` of the application, as ever.
+    lifecycle). Callbacks run in ``poll`` and ``flush`` of the application, as usual.
     """
 
     def __init__(self, *args: dict[str, Any], **kwargs: Any) -> None:

@@ -34,7 +34,7 @@ Ask = Callable[[list[str], float], Mapping[str, str]]
 
 
 def admin_config(librdkafka: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a producer's configuration a connection needs."""
+    """The part of a producer's configuration that a connection needs."""
     kept = {k: v for k, v in librdkafka.items() if k in _NAMES or k.startswith(_PREFIXES)}
     return {**kept, "log_level": 2}  # what goes wrong with the connection, the producer says
 

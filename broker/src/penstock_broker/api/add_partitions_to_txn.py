@@ -5,7 +5,7 @@ Behaviour:
 * All or none: where one does not exist (UNKNOWN_TOPIC_OR_PARTITION) or may not be written to, the
   others get OPERATION_NOT_ATTEMPTED. The broker's own topics are TOPIC_AUTHORIZATION_FAILED.
 * CONCURRENT_TRANSACTIONS while the markers of the last transaction are being written;
-  INVALID_PRODUCER_ID_MAPPING where the transactional id is another producer's, or nobody's.
+  INVALID_PRODUCER_ID_MAPPING where the transactional id is another producer's, or unknown.
 
 Version notes:
 * v2: PRODUCER_FENCED; INVALID_PRODUCER_EPOCH before. v3: flexible.

@@ -49,17 +49,17 @@ class Exchange(Protocol):
 
     @property
     def session(self) -> Session:
-        """Who asks, from where, and through which listener."""
+        """The client: its principal, host and listener."""
         ...
 
     @property
     def principal(self) -> str:
-        """Who asks: "User:alice", or "User:ANONYMOUS"."""
+        """The client's principal: "User:alice", or "User:ANONYMOUS"."""
         ...
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody is there any more to read the answer."""
+        """Whether the connection is closed, so that no answer can be sent."""
         ...
 
     @property

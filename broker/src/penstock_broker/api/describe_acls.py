@@ -74,7 +74,7 @@ def acls_of(services: Services) -> AclStore:
 
 
 def filter_of(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """The filter that a request carries. INVALID_REQUEST for codes that nobody knows."""
+    """The filter that a request carries. INVALID_REQUEST for unknown codes."""
     try:
         wanted = AclFilter(
             ResourceType(request.resource_type_filter),

@@ -4,7 +4,7 @@ Behaviour:
 * A filter has a component per entity type: an exact name, the default, or any name. Strict leaves
   out entities that have further types. No component and not strict finds everything.
 * A type that appears twice, ``ip`` beside another, a name where none belongs: INVALID_REQUEST.
-  A type that nobody knows: UNSUPPORTED_VERSION, as Kafka says it.
+  An unknown entity type: UNSUPPORTED_VERSION, as in Kafka.
 
 Version notes:
 * v1: flexible.

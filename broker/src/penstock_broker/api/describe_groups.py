@@ -1,7 +1,7 @@
 """DescribeGroups (15), versions 0-5: state and members of groups.
 
 Behaviour:
-* A group that nobody knows is "Dead", without an error. Metadata and assignments are shown only
+* An unknown group is "Dead", without an error. Metadata and assignments are shown only
   of a stable group, as in Kafka: before, they are on their way.
 
 Version notes:

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50), version 0: who has which SCRAM mechanisms (KIP-554).
+"""DescribeUserScramCredentials (50), version 0: users and their SCRAM mechanisms (KIP-554).
 
 Behaviour:
 * Mechanisms and iterations of the users asked for, or of all; never anything secret. A user

@@ -2,7 +2,7 @@
 
 Behaviour:
 * The only replica leads already: ELECTION_NOT_NEEDED, for a preferred election as for an unclean
-  one. Where its log is offline nobody can: PREFERRED_LEADER_NOT_AVAILABLE, or
+  one. Where its log is offline no replica can: PREFERRED_LEADER_NOT_AVAILABLE, or
   ELIGIBLE_LEADERS_NOT_AVAILABLE for an unclean election.
 * When all partitions are asked for (null), those that need nothing are left out.
 * A partition that is not there is UNKNOWN_TOPIC_OR_PARTITION, an unknown type of election

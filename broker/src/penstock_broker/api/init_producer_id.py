@@ -6,8 +6,8 @@ Behaviour:
 * With one: the same producer id each time, with the next epoch, which fences every earlier
   instance. A transaction that one of them has left open is aborted; until its markers are written
   the answer is CONCURRENT_TRANSACTIONS.
-* A producer that says who it is (v3, KIP-360) gets its next epoch; the current one again when it
-  repeats the request that gave it; PRODUCER_FENCED when somebody else has come in between.
+* A producer that sends its id and epoch (v3, KIP-360) gets the next epoch; the current one again
+  for a retry of the request that gave it; PRODUCER_FENCED when another producer has begun since.
 * Epochs end at 32,766; then the transactional id gets a new producer id.
 * A timeout above ``transaction.max.timeout.ms``, or none: INVALID_TRANSACTION_TIMEOUT.
 * Nothing is given out whose record could not be written.

@@ -3,7 +3,7 @@
 Behaviour:
 * Answered when the rebalance is ready: all known members have joined, or the largest rebalance
   timeout is over. The first join of an empty group waits ``group.initial.rebalance.delay.ms``.
-* The leader gets every member's metadata; nobody else gets any.
+* The leader gets every member's metadata; no other member gets any.
 * Static members (group.instance.id) that come back get their place without a rebalance.
 
 Version notes:

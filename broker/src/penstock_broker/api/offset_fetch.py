@@ -1,7 +1,7 @@
 """OffsetFetch (9), versions 1-9: the committed offsets of groups.
 
 Behaviour:
-* Nothing committed, or a group that nobody knows: offset -1, epoch -1, empty metadata, no error.
+* Nothing committed, or an unknown group: offset -1, epoch -1, empty metadata, no error.
 * NOT_COORDINATOR, never -1, while the group's part of the internal topic cannot be read.
 * require_stable (v7): UNSTABLE_OFFSET_COMMIT for a partition of which a transaction has committed
   an offset and is not decided (KIP-447).

@@ -1,7 +1,7 @@
 """Produce requests with records of a transaction (KIP-98, KIP-890).
 
 Before the first records of a transaction are written to a partition, its coordinator is asked
-whether the partition is part of it. What nobody has added no marker would end, and no
+whether the partition is part of it. A partition that was not added would get no marker, and no
 read_committed consumer could ever get past it. From the second batch on the log itself knows.
 """
 

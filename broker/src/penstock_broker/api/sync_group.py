@@ -1,4 +1,4 @@
-"""SyncGroup (14), versions 0-5: the leader brings the assignment, everybody gets their part.
+"""SyncGroup (14), versions 0-5: the leader brings the assignment, each member gets its part.
 
 Behaviour:
 * A member's sync waits for the leader's. The assignment is in the log before anybody has it.

@@ -100,7 +100,7 @@ class MetadataStore(Protocol):
 
     def remove_deleted(self, topic_ids: Iterable[uuid.UUID]) -> None:
         """Their logs are gone, and that is on the disk; the next change writes it down. Until then
-        a start looks for them in vain, which costs nothing."""
+        a start looks for logs that are gone, which costs nothing."""
         ...
 
     def raising_leader_epochs(self, partitions: Iterable[TopicPartition]) -> Change[None]:
@@ -108,7 +108,7 @@ class MetadataStore(Protocol):
         ...
 
     def allocating_producer_ids(self) -> Change[range]:
-        """A block of producer ids that nobody gets again."""
+        """A block of producer ids that is allocated once."""
         ...
 
     def section(self, name: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Topics as everybody sees them: immutable values, and what makes a name valid."""
+"""Topics as immutable values, and what makes a name valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Who has a partition."""
+    """The replicas of a partition."""
 
     index: int
     leader: int

@@ -1,4 +1,4 @@
-"""The settings of the doors: listeners, TLS, SASL, and who may do what.
+"""The security settings: listeners, TLS, SASL, authorization.
 
 Kafka's names and meanings; certificates and keys are PEM. What :data:`LISTENER_SETTINGS` names can
 be set for one listener as ``listener.name.<name, lower case>.<setting>``, as in Kafka. The

@@ -13,7 +13,7 @@ INT64_MAX = 2**63 - 1
 
 
 class Password:
-    """A secret: shown to nobody, in no log and no answer."""
+    """A secret: in no log and no answer."""
 
     __slots__ = ("value",)
 
@@ -124,7 +124,7 @@ class ConfigEntry:
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether its value is shown to nobody."""
+        """Whether its value is never shown."""
         return self.type is ConfigType.PASSWORD
 
 

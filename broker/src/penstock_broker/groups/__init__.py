@@ -1,1 +1,1 @@
-"""Consumer groups: who is a member, who consumes what, and how far they came."""
+"""Consumer groups: members, assignments and committed offsets."""

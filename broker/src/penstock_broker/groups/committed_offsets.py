@@ -134,7 +134,7 @@ class CommittedOffsets:
         return more
 
     def of(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """The offsets of a group; empty for one that nobody knows (that is not an error)."""
+        """The offsets of a group; empty for an unknown one (that is not an error)."""
         entry = self._directory.find(group_id)
         return entry.offsets if entry is not None else {}
 

@@ -245,7 +245,7 @@ class GroupCoordinator:
         self._reschedule(entry)
 
     def _note_change(self, entry: Entry) -> None:
-        """Say in the log what became of a group; who wonders about a rebalance finds it there."""
+        """Log a change of a group, with the members that caused a rebalance."""
         group = entry.group
         now = (group.state, group.generation_id)
         joined, left = group.roster.take_changes()

@@ -4,14 +4,14 @@ No clock, no I/O, no randomness: every method takes ``now_ms`` (any steady clock
 happened, and returns the :class:`~.members.Effect` list to carry out, in order. The caller asks
 :meth:`Group.next_deadline_ms` when to call :meth:`Group.tick`.
 
-The tables of :mod:`~.states` say where an event leads and what a request is told. The rules are
+The tables of :mod:`~.states` say where an event leads and which error a request gets. The rules are
 those of Kafka 3.9's classic ``GroupCoordinator``: MEMBER_ID_REQUIRED (KIP-394), static members
 (KIP-345, KIP-814), a bounded wait for syncs, and the initial rebalance delay.
 
 Rule 1: a request that waits is answered exactly once, by the code that removes it.
 Rule 2: a member that waits in a join or sync does not expire; its session begins with its answer.
 Rule 3: after a ``Store`` effect the caller reports :meth:`Group.assignment_stored` or
-:meth:`Group.store_failed`; nobody learns an assignment that is not on disk.
+:meth:`Group.store_failed`; no member gets an assignment that is not on disk.
 Rule 4: every departure in PreparingRebalance may complete the join (streamnative/kop#380).
 """
 
@@ -73,7 +73,7 @@ class Group:
 
     @property
     def roster(self) -> Roster:
-        """Who is in the group."""
+        """The members of the group."""
         return self.rebalance.roster
 
     @property
@@ -235,7 +235,7 @@ class Group:
         return ErrorCode.NONE
 
     def store_failed(self, error: ErrorCode, now_ms: float) -> list[Effect]:
-        """The group could not be written: those who wait are told, and join again."""
+        """The group could not be written: members that wait get an error, and rejoin."""
         returned, self._returned = self._returned, []
         for each in returned:
             self.rebalance.rename(each.member, each.before.member_id)
@@ -247,7 +247,7 @@ class Group:
         return self._replies.take()
 
     def assignment_stored(self, now_ms: float) -> list[Effect]:
-        """The group is on disk: hand out the assignment, or the place of who has come back."""
+        """The group is on disk: send the assignment, or answer the returned static member."""
         returned, self._returned = self._returned, []
         for each in returned:
             self._replies.answer(each.waiter, each.result)

@@ -176,7 +176,7 @@ class GroupLimits:
 
 @dataclass(slots=True)
 class StoredGroup:
-    """What of a group outlives the broker: its generation with the members' assignments."""
+    """The part of a group that is stored: its generation with the members' assignments."""
 
     protocol_type: str | None
     generation_id: int
@@ -198,7 +198,7 @@ def common_protocols(members: Iterable[Member]) -> set[str]:
 
 
 def select_protocol(members: Iterable[Member]) -> str:
-    """Each member votes for the first of its protocols that everybody supports."""
+    """Each member votes for the first of its protocols that all members support."""
     members = list(members)
     common = common_protocols(members)
     votes: dict[str, int] = {}

@@ -111,7 +111,7 @@ class OffsetsTopic(InternalTopic):
 
     @staticmethod
     def _change(partition: Partition, record: Record) -> Change | None:
-        """A record as a change; one that nobody can read is skipped, and said."""
+        """A record as a change; one that cannot be read is skipped, and logged."""
         try:
             return _decode(record)
         except RecordError as error:

@@ -1,4 +1,5 @@
-"""A group's generation and the way to the next one: who has to join and sync, and until when.
+"""A group's generation and the rebalance to the next one: which members have to join and sync,
+and until when.
 
 Part of the state machine of :mod:`.group_state`, and pure as it is: every method gets ``now_ms``.
 """
@@ -170,7 +171,7 @@ class Rebalance:
         self.move(Event.REBALANCE)
 
     def complete_join_if_all_wait(self, now_ms: float) -> None:
-        """End the join as soon as everybody is there (never before the initial delay)."""
+        """End the join as soon as all members have joined (never before the initial delay)."""
         if (
             self.state is GroupState.PREPARING
             and self._initial_delay_left_ms is None

@@ -16,8 +16,8 @@ from penstock_broker.groups.members import (
 
 
 class Replies:
-    """Effects that the caller has yet to carry out. A request that waits is answered once: who
-    takes it out of its member answers it."""
+    """Effects that the caller has yet to carry out. A request that waits is answered once, by
+    the code that takes it out of its member."""
 
     __slots__ = ("_effects", "waiting_joins")
 

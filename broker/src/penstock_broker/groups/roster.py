@@ -1,6 +1,6 @@
-"""Who is in a group: its members, their instances, its leader, and the ids that were handed out.
+"""The members of a group: their instances, its leader, and the ids that were handed out.
 
-No rules of time or of states here (those are :mod:`.group_state`'s): only who is who.
+No rules of time or of states here (those are :mod:`.group_state`'s): only identities.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Roster:
             self.size += len(member.assignment)
 
     def supports(self, protocols: Protocols) -> bool:
-        """Whether everybody knows one of ``protocols``."""
+        """Whether all members support one of ``protocols``."""
         everybody = len(self.members)
         return any(self._supporters.get(name, 0) == everybody for name, _ in protocols)
 
@@ -79,9 +79,9 @@ class Roster:
                 del self._supporters[name]
 
     def has_room_for(self, member_id: str, size_max: int, *, joining: bool) -> bool:
-        """Whether a member may be one of ``size_max``. While the group is joining those count who
-        have come, so that the last are left out of a group that was larger than a limit that was
-        lowered (Kafka's rule)."""
+        """Whether a member may be one of ``size_max``. While the group is joining, members count
+        that have joined, so that the last are left out of a group that was larger than a limit that
+        was lowered (Kafka's rule)."""
         member = self.members.get(member_id)
         if member is None and len(self.pending) >= PENDING_MEMBERS_MAX:
             return False
@@ -154,7 +154,7 @@ class Roster:
             self.leader = next(iter(self.members), None)
 
     def joining(self) -> list[Member]:
-        """Those who wait for the generation to begin."""
+        """Members that wait for the generation to begin."""
         return [m for m in self.members.values() if m.awaiting_join is not None]
 
     def described(self, protocol: str) -> tuple[JoinedMember, ...]:
@@ -165,7 +165,7 @@ class Roster:
         )
 
     def elect_leader(self) -> bool:
-        """Keep the leader if it has joined, else take the first who has; False when none has."""
+        """Keep the leader if it has joined, else take the first that has; False when none has."""
         joining = self.joining()
         if joining and self.leader not in {m.member_id for m in joining}:
             self.leader = joining[0].member_id

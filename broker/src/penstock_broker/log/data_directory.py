@@ -33,16 +33,16 @@ class DataDirectoryTakenError(DataDirectoryError):
 
 
 def take_directory(files: Files, directory: Path) -> Lock:
-    """Lock a directory, and make it one of ours if it is empty. What is somebody else's is left as
+    """Lock a directory, and format it if it is empty. A directory of other software is left as
     it is. :class:`DataDirectoryError`, OSError."""
     files.make_directory(directory)
-    _is_ours(files, directory)
+    _is_formatted(files, directory)
     try:
         lock = files.lock(directory / ".lock")
     except LockTakenError:
         raise DataDirectoryTakenError("it is in use by another broker process") from None
     try:
-        if not _is_ours(files, directory):
+        if not _is_formatted(files, directory):
             replace_file(files, directory / "format", f"version: {FORMAT_VERSION}\n".encode())
     except (DataDirectoryError, OSError):
         lock.close()
@@ -50,7 +50,7 @@ def take_directory(files: Files, directory: Path) -> Lock:
     return lock
 
 
-def _is_ours(files: Files, directory: Path) -> bool:
+def _is_formatted(files: Files, directory: Path) -> bool:
     """Whether a directory is one of ours; False for an empty one. DataDirectoryError."""
     path = directory / "format"
     if files.exists(path):

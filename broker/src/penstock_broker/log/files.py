@@ -113,8 +113,8 @@ class File(Protocol):
         ...
 
     def read_cached(self, position: int, size: int) -> bytes | bytearray | None:
-        """As :meth:`read`, what of it is in memory; None where the disk has to be waited for, or
-        the system does not tell."""
+        """As :meth:`read`, the part of it that is in memory; None where the disk has to be read, or
+        the system does not say."""
         ...
 
     def prefetch(self, position: int, size: int) -> None:

@@ -100,7 +100,7 @@ def _newest(segment: Segment) -> Generator[Callable[[], None], None, int]:
 
 
 def _without_waiting(look: Callable[[], Looked]) -> Generator[Callable[[], None], None, Looked]:
-    """Look at indexes; what of them is not in memory is read elsewhere, and looked at again."""
+    """Look at indexes; pages that are not in memory are read in another thread first."""
     for _ in range(_COLD_LOOKS_MAX):
         try:
             with not_waiting():

@@ -1,6 +1,6 @@
 """All logs of a data directory, and the files that they share.
 
-    DIR/clean-shutdown                    there while nobody has written since a clean stop
+    DIR/clean-shutdown                    there while nothing was written since a clean stop
     DIR/recovery-point-offset-checkpoint  per partition: what is on the disk (checkpoint.py)
     DIR/log-start-offset-checkpoint       per partition: the first offset (checkpoint.py)
     DIR/recovery-report.jsonl             what recovery found and cut, ever; see below
@@ -352,7 +352,7 @@ class LogManager:
     # -- what is written down ----------------------------------------------------------------
 
     def checkpoint_job(self) -> Work:
-        """What writes down, in any thread, where the logs begin and what of them is on the disk."""
+        """The job that writes, in any thread, the checkpoints: log starts and recovery points."""
         write_points, write_starts = self._points.job(self._logs), self._starts.job(self._logs)
 
         def write() -> None:

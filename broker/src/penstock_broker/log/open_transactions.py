@@ -1,4 +1,4 @@
-"""The transactions of one partition that are open, and those that nobody may see the end of yet.
+"""The transactions of one partition that are open, and those whose end is not visible yet.
 
 The last stable offset follows from it: nothing at or above the first record of an undecided
 transaction may be given to a read_committed consumer. A transaction whose marker has been written

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LogOwner(Protocol):
-    """Who keeps a log."""
+    """The owner of a log."""
 
     def start_advanced(self) -> None:
         """The start has moved; it is written down when this returns. Nothing has been deleted
@@ -21,7 +21,7 @@ class LogOwner(Protocol):
         ...
 
     def start_moved(self, log: Log) -> None:
-        """The start has moved: for those who say so to consumers."""
+        """The start has moved: consumers are to be notified."""
         ...
 
     def flush_due(self, log: Log) -> None:
@@ -33,7 +33,7 @@ class LogOwner(Protocol):
         ...
 
     def discard(self, paths: Sequence[Path], delay_ms: int) -> None:
-        """Remove files of one directory after so long; nobody opens them again. OSError."""
+        """Remove files of one directory after so long; they are not opened again. OSError."""
         ...
 
 

@@ -1,9 +1,9 @@
 """A value that is kept in a file, written by threads, so that the event loop waits for no disk.
 
 The event loop *offers* a value, which takes the place of all before it, and gets a ticket; any
-thread *saves* for a ticket, and returns when that value or a newer one is on the disk. Who comes
-while another writes waits, and mostly finds its work done: any number of changes that are made
-during one write share the next.
+thread *saves* for a ticket, and returns when that value or a newer one is on the disk. A thread
+that comes while another writes waits, and mostly finds its work done: any number of changes that
+are made during one write share the next.
 
 A write that fails refuses everything that was offered since the last good one, where each value is
 made from the one before (``builds``): their tickets raise, and the owner goes on from what was

@@ -134,7 +134,7 @@ class SegmentList:
         return gone
 
     def close_files(self) -> None:
-        """Close their files; nobody opens them again who does not look at the log first."""
+        """Close their files; the log is offline, so that they are not opened again."""
         for segment in self._segments:
             segment.close_files()
 

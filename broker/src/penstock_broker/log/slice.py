@@ -34,7 +34,7 @@ class FileSlice:
         return FileSlice(self.file, self.position + sent, self.size - sent)
 
     def read(self) -> bytes:
-        """The bytes; fewer only if the file was cut behind our back."""
+        """The bytes; fewer only if the file was truncated meanwhile."""
         return self.file.read(self.position, self.size)
 
 

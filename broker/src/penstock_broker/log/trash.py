@@ -43,7 +43,7 @@ class Trash:
         return len(self._waiting)
 
     def put(self, paths: Sequence[Path], delay_ms: int) -> None:
-        """Rename files that nobody will open any more, and remove them later.
+        """Rename files that are not opened any more, and remove them later.
 
         They must all lie in one directory. Those that are renamed already keep their name.
         """

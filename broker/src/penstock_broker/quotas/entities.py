@@ -95,7 +95,7 @@ def precedence(user: str, client_id: str) -> tuple[Entity, ...]:
 
 
 def bucket_key(entity: Entity, key: str, user: str, client_id: str) -> tuple[str, str, str]:
-    """Who shares a bucket under this entity's quota: (quota, user, client id), "" for everybody.
+    """The key of a shared bucket under this entity's quota: (quota, user, client id), "" for any.
 
     A default gives every user (client id) the same quota, each its own bucket.
     """

@@ -145,8 +145,8 @@ class Partition:
         return validate_batch(records, 0, len(records), max_message_bytes=max_bytes)
 
     def require_replicas(self) -> None:
-        """KafkaError NOT_ENOUGH_REPLICAS where fewer than min.insync.replicas are there, for those
-        who want all of them to have a batch."""
+        """KafkaError NOT_ENOUGH_REPLICAS where fewer than min.insync.replicas are there, for
+        producers with acks=all."""
         needed = self.log.config.min_insync_replicas
         if needed > 1:
             raise KafkaError(
@@ -187,7 +187,7 @@ class Partition:
         )
 
     def commit(self) -> None:
-        """Write what is staged, count it, and wake those who wait for it."""
+        """Write what is staged, count it, and wake the requests that wait for it."""
         appender = self.log.appender
         appender.commit()
         size, records = appender.take_written()
@@ -221,8 +221,8 @@ class Partition:
         return producer_id in self.log.producers.transactions.begun
 
     def _appended(self, size: int, records: int, readable: int | None = None) -> None:
-        """Count what has been appended, and wake those who wait for it: ``readable`` bytes more
-        than before, where that is not ``size``."""
+        """Count what has been appended, and wake the requests that wait for it: ``readable`` bytes
+        more than before, where that is not ``size``."""
         self.counters.bytes_in += size
         self.counters.messages_in += records
         if readable is None:
@@ -234,7 +234,7 @@ class Partition:
             listener(self, readable)
 
     def _on_disk(self) -> None:
-        """More of the log has been synced: tell those who waited for that."""
+        """More of the log has been synced: answer the requests that wait for that."""
         size, self._held_bytes = self._held_bytes, 0
         if size:
             for listener in self.listeners:

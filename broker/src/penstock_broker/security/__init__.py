@@ -1,1 +1,1 @@
-"""Who a client is and what it may do: credentials, SASL mechanisms, ACLs."""
+"""Authentication and authorization: credentials, SASL mechanisms, ACLs."""

@@ -95,7 +95,7 @@ SUPPORTED = {
 
 
 class AclBinding(NamedTuple):
-    """One rule: who (principal, host) may or may not do what with which resources."""
+    """One rule: a principal at a host may or may not do an operation with resources."""
 
     resource_type: ResourceType
     name: str

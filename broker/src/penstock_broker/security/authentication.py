@@ -35,7 +35,7 @@ class Door(Protocol):
 
 
 class _ClosedDoor:
-    """Nobody is there any more."""
+    """The connection has ended."""
 
     def passed(self, principal: str, mechanism: str) -> None:
         pass

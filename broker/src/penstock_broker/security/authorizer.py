@@ -1,9 +1,9 @@
-"""Who may do what: the decision, and a memory of decisions.
+"""Authorization: the decision, and a cache of decisions.
 
 The rules are Kafka's (``StandardAuthorizer``): super users may do everything; a DENY that applies
 wins over any ALLOW; READ, WRITE, DELETE and ALTER allow DESCRIBE, ALTER_CONFIGS allows
 DESCRIBE_CONFIGS; without a rule that applies it is no, except that with
-``allow.everyone.if.no.acl.found`` resources that no rule is about are open to everybody.
+``allow.everyone.if.no.acl.found`` resources that no rule is about are open to every principal.
 
 A decision is looked up by (principal, host, operation, type, name) in one dictionary that is
 emptied whenever the rules change, so a request costs a lookup however many rules there are.

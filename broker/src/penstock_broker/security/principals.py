@@ -1,4 +1,4 @@
-"""Who a connection belongs to: principals, and certificates' names turned into users.
+"""Principals of connections, and the mapping of certificates' names to users.
 
 A certificate's subject is read from its DER encoding and written as Java writes it
 (``X500Principal.getName()``, RFC 2253): most specific part first, ``CN``, ``OU``, ``O``, ``L``,

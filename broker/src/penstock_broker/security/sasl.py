@@ -24,7 +24,7 @@ class Mechanism(Protocol):
 
     @property
     def user(self) -> str | None:
-        """Who it is, once that is proven."""
+        """The authenticated user."""
         ...
 
     def step(self, token: bytes) -> bytes:

@@ -27,7 +27,7 @@ class ScramStore:
         return self._users.get(name, {}).get(mechanism)
 
     def users(self) -> list[str]:
-        """Everybody who has a credential."""
+        """All users with a credential."""
         return sorted(self._users)
 
     def mechanisms(self, name: str) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, and through which door they came."""
+"""The client of a connection: its principal, its host and its listener."""
 
 from __future__ import annotations
 

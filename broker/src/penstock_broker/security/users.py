@@ -1,4 +1,4 @@
-"""Users and what proves who they are: from a file, from a JAAS line, from the cluster's metadata.
+"""Users and their credentials: from a file, from a JAAS line, from the cluster's metadata.
 
 Form of the section ``scram`` of the cluster's metadata: ``{"users": {name: {mechanism:
 {"iterations", "salt", "stored_key", "server_key"}}}}``, the last three in base64.

@@ -1,8 +1,8 @@
 """The composition root: builds the broker from its parts, starts it, runs it, stops it.
 
 Order of a start: take the data directory, read the metadata, open and recover the logs, replay
-the groups and the transactions, listen. Order of a stop: stop listening, answer those who wait, end
-the connections, close the logs (which syncs them and writes the checkpoints).
+the groups and the transactions, listen. Order of a stop: stop listening, answer requests that wait,
+end the connections, close the logs (which syncs them and writes the checkpoints).
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Broker:
         )
 
     def _make_doors(self) -> None:
-        """Who may come in, and what they may do."""
+        """The security of the listeners: authentication and authorization."""
         config = self.config
         try:
             self.scram = ScramStore(self.metadata)
@@ -283,7 +283,7 @@ class Broker:
         self.purgatory.wake_soon((partition.topic, partition.index))
 
     def _failed(self, topic: str, partition: int) -> None:
-        """A log has gone offline: those who wait hear of it, and metadata name no leader."""
+        """A log has gone offline: waiting requests get the error, and metadata name no leader."""
         self.metadata_cache.invalidate(topic)
         self.purgatory.wake_soon((topic, partition))
 
@@ -329,7 +329,7 @@ class Broker:
         await self.observation.close()
 
     async def abandon(self) -> None:
-        """Stop as a killed process does: nobody is answered, nothing is synced or written down."""
+        """Stop as a killed process does: no request is answered, nothing is synced or written."""
         self.listeners.stop_accepting()
         self.listeners.abort_all()
         await self._jobs.stop()

@@ -274,7 +274,7 @@ class Dispatcher:
     def _answer_unknown(
         self, key: int, version: int, correlation_id: int, connection: Connection
     ) -> None:
-        """Only ApiVersions has an answer for versions that nobody knows: in the form of v0."""
+        """Only ApiVersions has an answer for unknown versions: in the form of v0."""
         if key != API_VERSIONS_KEY:
             raise DecodeError(f"API {key} version {version} is not served")
         exchange = RequestExchange(connection, self._routes[key, 0], correlation_id)

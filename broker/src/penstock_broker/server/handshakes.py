@@ -1,9 +1,9 @@
 """TLS handshakes in line: each costs the event loop a millisecond or two of arithmetic.
 
 So a few begin in one turn of the loop, whatever listener their clients came by, and no more than
-:data:`HANDSHAKES_A_SECOND`: a thousand clients that come back at a time wait their turn, and those
-that are there already are served meanwhile. Who waits has not been read from, and its handshake's
-time has not begun.
+:data:`HANDSHAKES_A_SECOND`: a thousand clients that reconnect at a time wait their turn, and
+connected clients are served meanwhile. A connection that waits is not read from, and the time limit
+of its handshake has not begun.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BURST = 50.0
 
 
 class HandshakeLine:
-    """Those who wait to shake hands. Owned by the event loop."""
+    """Connections that wait for their TLS handshake. Owned by the event loop."""
 
     def __init__(self, timers: Timers, now: Callable[[], float]) -> None:
         self._timers = timers

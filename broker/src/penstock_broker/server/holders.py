@@ -1,4 +1,4 @@
-"""Who has what we want: the process that listens on a port, or holds a lock.
+"""The process that listens on a port, or holds a lock.
 
 For messages to the person who starts a broker. Linux shows it under /proc, for processes of the
 same user; elsewhere the answer is None, and the message names the command that tells.

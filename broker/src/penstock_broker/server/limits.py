@@ -35,7 +35,7 @@ READ_THREADS = 8
 
 
 class AddressRates(Protocol):
-    """What of the quotas concerns addresses."""
+    """The quotas for IP addresses."""
 
     def connection_wait(self, address: str) -> float:
         """Count a new connection; the seconds by which it comes too early."""
@@ -125,7 +125,7 @@ class ConnectionLimits:
         return True
 
     def release(self, connection: Connection) -> None:
-        """Its frame is there, or will never be: let those who wait receive theirs."""
+        """Its frame has arrived, or will not: let connections that wait receive theirs."""
         self._reserved_bytes -= self._reserved.pop(connection, 0)
         while self._waiting:
             waiting, size = self._waiting[0]

@@ -1,6 +1,6 @@
 """Long requests, done a moment at a time.
 
-One request may name thousands of partitions, and one event loop serves everybody. A handler whose
+One request may name thousands of partitions, and one event loop serves all clients. A handler whose
 work grows with the request gives it in steps (``api.context.Steps``). Most are done within their
 first moment. The others go on in turns, one moment of one request in each turn of the loop, however
 many wait, so that they never delay the rest by more than a moment. Meanwhile their connections

@@ -89,7 +89,7 @@ async def serve(
 
 
 def allow_open_files() -> None:
-    """Use all the descriptors that we may: two for a connection, three for a segment."""
+    """Use all descriptors that are allowed: two for a connection, three for a segment."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return

@@ -1,8 +1,8 @@
 """Producer ids, taken from the metadata in blocks, the next one before it is needed.
 
-As Kafka's ``RPCProducerIdManager``: nobody waits for the block that a thread is saving meanwhile.
-Who comes when none is left, because the disk takes longer than the last half of a block, is asked
-to come again (COORDINATOR_LOAD_IN_PROGRESS). A block that a kill leaves unused stays unused.
+As in Kafka's ``RPCProducerIdManager``, no request waits for the block that a thread is saving. A
+request that comes when no id is left, because the disk takes longer than the last half of a block,
+is to be retried (COORDINATOR_LOAD_IN_PROGRESS). A block that a kill leaves unused stays unused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ProducerIds:
         self._ids.extend(run(self._metadata.allocating_producer_ids()))
 
     def next(self) -> int:
-        """An id that nobody else gets. COORDINATOR_LOAD_IN_PROGRESS: none is at hand."""
+        """An id that is allocated once. COORDINATOR_LOAD_IN_PROGRESS: none is at hand."""
         if len(self._ids) <= PRODUCER_ID_BLOCK // 2 and not self._is_fetching:
             self._fetch()
         if not self._ids:

@@ -126,7 +126,7 @@ class DelayedOperations:
             self._remove(parked)
 
     def complete_all(self) -> None:
-        """Answer everybody with what there is: the broker is stopping."""
+        """Answer all requests with what there is: the broker is stopping."""
         for parked in list(self._parked.values()):
             self._complete(parked)
 

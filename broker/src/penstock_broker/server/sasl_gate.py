@@ -1,4 +1,4 @@
-"""What stands before a SASL listener's requests until the client has proven who it is.
+"""The handler of a SASL listener's requests until the client is authenticated.
 
 Until then a connection gets answers to ApiVersions, SaslHandshake and SaslAuthenticate, in the
 order that SASL has, or none: anything else closes it, as does a frame that is too large, or more
@@ -53,7 +53,7 @@ class SaslGate:
         self._metrics = metrics
 
     def begin(self, connection: Connection) -> None:
-        """A new connection: nobody knows who it is."""
+        """A new connection: not authenticated yet."""
         settings = self.settings
         _Passage(self, connection, self._credentials)
         connection.limit_frames(settings.sasl_server_max_receive_size)

@@ -224,7 +224,7 @@ def transaction_metrics(transactions: TransactionCoordinator) -> Collector:
 def server_metrics(
     purgatory: Waiting, sessions: Sized, listeners: Callable[[], Mapping[str, Door]]
 ) -> Collector:
-    """Who is connected, what goes through the listeners, and which requests wait."""
+    """Connections, traffic of the listeners, and requests that wait."""
 
     def collect() -> Iterator[Block]:
         waiting = Counter(purgatory.kinds())

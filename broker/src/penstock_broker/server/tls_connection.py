@@ -189,7 +189,7 @@ class TlsConnection(Connection):
         return b"".join(chunks)
 
     def _read_now(self, piece: FileSlice, most: int) -> bytes | bytearray | None:
-        """What of a slice is in memory; None when a thread has to read it first. OSError."""
+        """The bytes of a slice that are in memory; None if a thread has to read first. OSError."""
         size = min(piece.size, most)
         data = piece.file.read_cached(piece.position, size)
         if data:

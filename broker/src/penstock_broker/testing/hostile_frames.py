@@ -1,4 +1,4 @@
-"""Requests as somebody sends them who means harm, or whose client is broken.
+"""Requests of an attacker, or of a broken client.
 
     chance = random.Random(seed)
     corpus = seeds(chance)                       # plausible frames of every API and version

@@ -3,7 +3,7 @@
 ``SimClock`` stands still between steps, which no client can stand; this one runs with the host's
 and is moved by jumps. :meth:`ShiftedClock.advance` is a machine that has slept: everything that
 fell due meanwhile is late and happens at once (sessions end, transactions time out, retention
-runs). :meth:`ShiftedClock.jump` is somebody who sets the calendar; durations do not notice.
+runs). :meth:`ShiftedClock.jump` sets the calendar; durations do not change.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class SimClock:
         self.call_at(self._monotonic, callback)
 
     def jump(self, milliseconds: int) -> None:
-        """Move the calendar alone, as somebody who sets the host's clock (back, if negative)."""
+        """Move the calendar alone, as a change of the host's clock does (back, if negative)."""
         self._now_ms += milliseconds
 
     def advance(self, milliseconds: float) -> None:

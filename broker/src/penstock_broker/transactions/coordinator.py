@@ -83,12 +83,12 @@ class TransactionCoordinator:
                 self._transactions[transactional_id] = transaction
 
     def resume(self) -> None:
-        """Finish what was decided before the start, and end what nobody knows of.
+        """Finish what was decided before the start, and abort what the coordinator does not know.
 
         A power cut may take the last records of the internal topic away and leave those of the
-        transaction in its partitions. Nothing would ever end it, and read_committed consumers
-        would wait there for good; on a single broker such a transaction is recognised by being
-        known to nobody. What is known may be an older transaction of the same producer in the same
+        transaction in its partitions. Nothing would ever end it, and read_committed consumers would
+        wait there for good; on a single broker such a transaction is recognised by being unknown to
+        the coordinator. What is known may be an older transaction of the same producer in the same
         partition: it has an older epoch, under which no marker ends the newer one.
         """
         for transaction in list(self._transactions.values()):
@@ -151,10 +151,10 @@ class TransactionCoordinator:
     ) -> ProducerAndEpoch:
         """InitProducerId with a transactional id: its producer id and next epoch.
 
-        ``expected`` is who a producer says it is (KIP-360). An open transaction of an earlier
-        instance is aborted, its producer fenced, and the caller gets CONCURRENT_TRANSACTIONS:
-        it comes again. KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
-        CONCURRENT_TRANSACTIONS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
+        ``expected`` is the id and epoch that the producer sends (KIP-360). An open transaction of
+        an earlier instance is aborted, its producer fenced, and the caller gets the retriable
+        CONCURRENT_TRANSACTIONS. KafkaError INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
+        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)

@@ -64,8 +64,8 @@ class Transaction:
     # -- InitProducerId ------------------------------------------------------------------------
 
     def check_expected(self, expected: ProducerAndEpoch | None) -> None:
-        """Whether a producer that says who it is may initialize (KIP-360); its epoch is looked at
-        later. KafkaError PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while markers are due."""
+        """Whether a producer that sends its id and epoch may initialize (KIP-360); the epoch is
+        checked later. KafkaError PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while markers are due."""
         if expected is not None and self.producer_epoch != NO_EPOCH:
             producer_id, epoch = expected
             is_retry = producer_id == self.previous_producer_id and epoch >= LAST_EPOCH
@@ -158,7 +158,8 @@ class Transaction:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE)
 
     def fenced(self, now_ms: int) -> Transaction:
-        """Abort it under an epoch that nobody is given, so that its producer can go on nowhere."""
+        """Abort it under an epoch that no producer is given, which fences its producer
+        everywhere."""
         return replace(
             self.decided(commit=False, now_ms=now_ms),
             producer_epoch=self.producer_epoch + 1,

@@ -101,7 +101,7 @@ class FrameReader:
 
     def unread(self) -> tuple[memoryview, int, int]:
         """What :meth:`next_frame` has not given out: the buffer (its ``obj`` is a bytearray), and
-        where it begins and ends. For those who know what to expect; see :meth:`advance`."""
+        where it begins and ends. For callers that know what to expect; see :meth:`advance`."""
         return self._view, self._read, self._written
 
     @property

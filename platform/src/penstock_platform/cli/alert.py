@@ -48,7 +48,7 @@ def test(ctx: click.Context, output: str) -> None:
     """Send a harmless alert through every configured channel, and say which took it.
 
     Exit code 1 when one did not, and when there is none that leaves this machine: a local file
-    reaches nobody.
+    reaches no person.
     """
     here = settings()
     alerts = Alerts.from_settings(here)

@@ -48,7 +48,7 @@ def command(remove: bool, yes: bool, output: str) -> None:
 
 
 def _ask(doomed: list[tuple[str, str]]) -> None:
-    """Ask on a terminal; elsewhere nobody can answer. Raises CommandError (usage) or Abort."""
+    """Ask on a terminal; there is no answer elsewhere. Raises CommandError (usage) or Abort."""
     listed = "\n".join(f"  {path}  ({what})" for path, what in doomed) or "  nothing is there"
     if not sys.stdin.isatty():
         raise CommandError(

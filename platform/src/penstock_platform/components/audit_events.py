@@ -2,7 +2,7 @@
 
 Looks at the newest frozen window of the audit topic, at most ``EVENTS_MAX`` of its records. Any
 malformed record fails the check as a warning; a share above ``MALFORMED_SHARE_MAX`` fails it as an
-error, which makes an incident: then evidence is lost, or somebody forges it.
+error, which makes an incident: then evidence is lost, or forged.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ def build_silver(plan: TopicPlan) -> dg.AssetsDefinition:
 
 
 def contract_result(key: dg.AssetKey, reasons: Mapping[str, int]) -> dg.AssetCheckResult:
-    """How many records do not parse, and why. Amiss, and nobody's loss: a warning."""
+    """How many records do not parse, and why. Not a loss: a warning."""
     bad = sum(reasons.values())
     most = sorted(reasons.items(), key=lambda item: -item[1])
     listed = "; ".join(f"{count:,} {reason}" for reason, count in most[:REASONS_IN_SENTENCE])

@@ -248,7 +248,7 @@ def apply_sweep(
 
 
 def held_result(plan: TopicPlan, sweep: SweepPlan) -> dg.AssetCheckResult:
-    """Red when data outlives its policy: somebody has to look, or the disk fills."""
+    """Red when data outlives its policy: a person has to act, or the disk fills."""
     return dg.AssetCheckResult(
         asset_key=plan.retention_key,
         check_name="policy_kept",

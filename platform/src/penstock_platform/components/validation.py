@@ -119,7 +119,7 @@ def problems_of_loading(module: str) -> list[str]:
 
 
 def first_real_error(error: BaseException) -> list[str]:
-    """Our own error of the chain, else the innermost, with the line of the user's code."""
+    """The platform's error of the chain, else the innermost, with the line of the user's code."""
     chain = list(_chain(error))
     for link in chain:
         if isinstance(link, declarations.DeclarationError):

@@ -46,8 +46,8 @@ _FIELD = {
 
 @dataclass(frozen=True, slots=True)
 class MalformedEvent:
-    """A record of the audit topic that is no event: where it lies, why, and who says to have sent
-    it, as far as that can be read. ``incarnation`` is None where it cannot."""
+    """A record of the audit topic that is no event: where it lies, why, and the producer that its
+    header names, as far as that can be read. ``incarnation`` is None where it cannot."""
 
     partition: int
     offset: int

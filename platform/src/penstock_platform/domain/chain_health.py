@@ -403,7 +403,7 @@ def _late_windows(facts: ChainFacts, since: datetime, now: datetime) -> int:
 
 
 def _landing(facts: ChainFacts, now: datetime) -> Problem | None:
-    """A window that nobody tries to land any more, else one that takes too long."""
+    """A window whose landing is not tried any more, else one that takes too long."""
     abandoned = [w for w in facts.waiting if w.abandoned]
     if abandoned:
         first = abandoned[0]

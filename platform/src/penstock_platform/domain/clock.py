@@ -1,4 +1,4 @@
-"""Time as a parameter: who needs the clock is given one."""
+"""Time as a parameter: code that needs a clock is given one."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ side is ``spark/digests.py``, and tests hold the two against each other.
 
 A window's digest is the sum of its rows' digests modulo 2^64: it depends on no order, and a row
 that is there twice does not cancel itself. Not a signature: it finds what was changed, swapped,
-doubled or lost, not what somebody forged to fit it.
+doubled or lost, not what was forged to fit it.
 """
 
 from __future__ import annotations

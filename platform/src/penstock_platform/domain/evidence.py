@@ -81,7 +81,7 @@ class Circumstances:
 
     ``log_ends``: high watermarks, read after the events were; None: a lost tail is not looked for.
     ``unlanded``: offsets that equation 1 did not find in the lake, which are not compared.
-    ``gaps``: what of the evidence could not be read.
+    ``gaps``: which evidence could not be read.
     """
 
     now: datetime

@@ -1,4 +1,4 @@
-"""Who may land a window: a lease that the landing run renews while it works.
+"""The right to land a window: a lease that the landing run renews while it works.
 
 Each run that lands a partition writes one line of its own, where all others and the sensor can read
 it: since when it asks for the landing, and when it last said so. Among the lines that are renewed,

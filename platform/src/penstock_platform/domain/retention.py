@@ -74,7 +74,7 @@ class SweepDecision:
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
     """``delete_before``: the DeleteRecords request, only partitions whose log start moves.
-    ``risks``: what should alert somebody."""
+    ``risks``: what should raise an alert."""
 
     decisions: tuple[SweepDecision, ...]
     delete_before: dict[int, int] = field(default_factory=dict)

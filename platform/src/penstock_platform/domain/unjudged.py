@@ -20,7 +20,7 @@ MALFORMED_IN_DETAIL = 3
 
 @dataclass(frozen=True, slots=True)
 class EvidenceGaps:
-    """What of the evidence about a window could not be read.
+    """The evidence about a window that could not be read.
 
     ``unavailable``: events that are neither in the audit topic's log nor in the lake any more.
     ``awaited``: offsets before the window whose landing is not proven yet.

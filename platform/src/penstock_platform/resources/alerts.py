@@ -186,7 +186,7 @@ class Alerts:
 
     @property
     def remote(self) -> tuple[str, ...]:
-        """The channels that leave this machine: those that reach somebody."""
+        """The channels that leave this machine: those that reach a person."""
         return tuple(name for name, channel in self.channels.items() if not channel.local)
 
     def try_all(self, alert: Alert, seconds: float = DELIVERY_SECONDS) -> dict[str, str]:

@@ -4,8 +4,8 @@ Invariant: an object, once created, is never replaced and never deleted from her
 offers neither. The loser of a race for a key reads it and decides anew. That needs nothing from
 the store but the refusal of a second create, which ``probe`` proves on the configured one.
 
-Not promised: that a listing is complete the moment after a create. Who needs the newest of a
-numbered sequence asks for the next number until there is none.
+Not promised: that a listing is complete the moment after a create. A caller that needs the newest
+of a numbered sequence asks for the next number until there is none.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class Outbox:
             path.unlink(missing_ok=True)
 
     def _remove_other_channels(self) -> None:
-        """What channels owe that are no longer configured: nobody could deliver it."""
+        """Drop what channels owe that are no longer configured: it could not be delivered."""
         if not self._directory.is_dir():
             return
         known = {self._folder(name).name for name in self._alerts.names}
@@ -237,7 +237,7 @@ class Outbox:
 
 
 def _read(path: Path) -> Owed | None:
-    """What a file holds; None for one that is gone, or that nobody can read."""
+    """What a file holds; None for one that is gone, or that cannot be read."""
     try:
         raw = json.loads(path.read_bytes())
         return Owed(**{**raw, "alerts": tuple(raw["alerts"])}) if raw["v"] == OWED_VERSION else None

@@ -108,7 +108,7 @@ class SparkConnect:
 
     def close(self) -> None:
         """Leave all sessions; also called at the end of the process. Its own session ends with it,
-        named ones stay for the others. Nobody waits for a server that is gone."""
+        named ones stay for the others. A server that is gone is not waited for."""
         with self._lock:
             left, self._sessions = list(self._sessions.values()), {}
             gone = bool(left) and self._reachable() is not None

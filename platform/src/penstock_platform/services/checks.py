@@ -31,7 +31,7 @@ CGROUP_LIMITS = (
 
 @dataclass(frozen=True)
 class Holder:
-    """Who listens on a port: None where this user may not see it."""
+    """The process that listens on a port: None where this user may not see it."""
 
     pid: int | None
     name: str | None

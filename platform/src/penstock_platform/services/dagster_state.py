@@ -28,7 +28,7 @@ _QUERY = """{ workspaceOrError { __typename
 
 
 def managed(settings: Settings) -> bool:
-    """Whether Dagster is one of our services here, started by ``penstock up``."""
+    """Whether Dagster is one of the services of this home, started by ``penstock up``."""
     return layout.supervisor_conf(settings).is_file()
 
 

@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 
 
 def _silent(_: str) -> None:
-    """Progress that nobody watches."""
+    """Progress without output."""
 
 
 def read_lock(text: str | None = None) -> dict[str, str]:

@@ -68,7 +68,7 @@ def probe_kafka(settings: Settings) -> str:
 
 
 def probe_broker(settings: Settings) -> str:
-    """Our own broker: its word on readiness where it gives one, then as any Kafka.
+    """Penstock's broker: its own readiness report where it has one, then as any Kafka.
 
     With ``penstock.http.listener`` among the broker's settings the reasons are its own: how many
     logs are loaded, which partitions are offline.

@@ -96,7 +96,7 @@ def stack_status(settings: Settings) -> StackStatus:
 
 
 class Limited(Generic[T]):
-    """A call in a thread of its own, which nobody waits for longer than a deadline."""
+    """A call in a thread of its own, waited for no longer than a deadline."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._results: list[T] = []
@@ -133,7 +133,7 @@ def _health(
 
 
 def _stopped(pid: int) -> int | None:
-    """A process of the service that somebody stopped; it holds its ports and answers nobody."""
+    """A stopped process of the service; it holds its ports and answers no request."""
     for process in _tree(pid):
         with contextlib.suppress(psutil.Error):
             if process.status() == psutil.STATUS_STOPPED:

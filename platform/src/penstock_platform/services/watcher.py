@@ -1,4 +1,4 @@
-"""The service ``watcher``: notices that nobody watches.
+"""The service ``watcher``: notices that the alert sensor does not run.
 
 The alert sensor runs in Dagster, so it is silent when Dagster is: a daemon that hangs, definitions
 that do not load, a database that does not answer. This small process beside them looks every few

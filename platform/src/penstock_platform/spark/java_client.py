@@ -4,7 +4,7 @@ A user configures their secured cluster once, in librdkafka's names; the reader 
 let in the same way. What secures the connection is translated or refused by name, never dropped.
 Tuning of the other client is left out: it would mean nothing here.
 
-Certificates travel as their text, not as paths: Spark's executors need not see our files.
+Certificates travel as their text, not as paths: Spark's executors need not see these files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Make a fresh Spark server warm: do, on rows that nobody keeps, what every landing does.
+"""Make a fresh Spark server warm: do, on rows that are dropped, what every landing does.
 
 A JVM that has just started loads some ten thousand classes for its first plan, its first parse and
 its first Iceberg commit; on two cores that took the first window of a day half a minute. Done once
-after the start, while nothing is due yet, it costs nobody anything.
+after the start, while nothing is due yet, it delays nothing.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def settings_on_free_ports(home: Path, bootstrap_servers: str = "") -> Settings:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody holds at this moment, all different."""
+    """Ports that are free at this moment, all different."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
