@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -94,18 +95,26 @@ def refused(bench: Bench, log: Log) -> bool:
     return False
 
 
+def refused_rolls(code: int) -> Iterator[tuple[Bench, Log]]:
+    """A log for each step of a roll, after an append whose roll failed at that step."""
+    for number in range(1, 100):
+        bench = Bench()
+        log = begin(bench)
+        step = FailingStep(bench.files, number, code)
+        was_refused = refused(bench, log)
+        step.heal()
+        if not was_refused:
+            assert number > 8, "the steps of a roll were met"
+            return
+        yield bench, log
+    raise AssertionError("a roll has no end")
+
+
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("small_first", [True, False])
 def test_a_disk_that_is_full_at_any_step_of_a_roll(clean: bool, small_first: bool) -> None:
     """Refused, and nothing of the attempt left: the next batches go on where the log ended."""
-    for number in range(1, 100):
-        bench = Bench()
-        log = begin(bench)
-        step = FailingStep(bench.files, number, errno.ENOSPC)
-        was_refused = refused(bench, log)
-        step.heal()
-        if not was_refused:
-            break
+    for bench, log in refused_rolls(errno.ENOSPC):
         values = ["one", "two"]
         if small_first:  # it fits into a segment that was not closed
             bench.append(log, "small")
@@ -117,21 +126,12 @@ def test_a_disk_that_is_full_at_any_step_of_a_roll(clean: bool, small_first: boo
         bench.append(log, BIG)
         assert len(log.segments) > 1
         assert_survives(bench, log, [*values, BIG, BIG], clean=clean)
-    assert number > 8, "the steps of a roll were met"
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_process_that_ends_while_a_roll_is_refused(clean: bool) -> None:
-    for number in range(1, 100):
-        bench = Bench()
-        log = begin(bench)
-        step = FailingStep(bench.files, number, errno.ENOSPC)
-        was_refused = refused(bench, log)
-        step.heal()
-        if not was_refused:
-            break
+    for bench, log in refused_rolls(errno.ENOSPC):
         assert_survives(bench, log, ["one", "two"], clean=clean)
-    assert number > 8, "the steps of a roll were met"
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -152,17 +152,9 @@ def test_a_disk_with_room_for_a_part_of_a_roll(clean: bool) -> None:
 
 
 def test_a_broken_disk_at_any_step_of_a_roll_takes_the_log_offline() -> None:
-    for number in range(1, 100):
-        bench = Bench()
-        log = begin(bench)
-        step = FailingStep(bench.files, number, errno.EIO)
-        was_refused = refused(bench, log)
-        step.heal()
-        if not was_refused:
-            break
+    for bench, log in refused_rolls(errno.EIO):
         assert (log.failure or "").startswith(("cannot begin a segment", "cannot append"))
         assert_survives(bench, log, ["one", "two"], clean=False)
-    assert number > 8, "the steps of a roll were met"
 
 
 def test_records_deleted_up_to_the_end_while_the_disk_is_full() -> None:
