@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
@@ -23,6 +22,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.structs import OffsetAndMetadata
 
 from penstock_broker.testing.broker_process import BrokerProcess
+from polling import until
 
 WAIT = 120.0
 
@@ -140,17 +140,20 @@ def _to_delete(offset: int) -> object:
 # -- librdkafka ---------------------------------------------------------------------------------
 
 
+def a_member(broker: BrokerProcess, topic: str, group: str) -> Consumer:
+    """A consumer that has its partitions."""
+    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    member.subscribe([topic])
+    until("it has partitions", lambda: member.poll(0.05) or member.assignment())
+    return member
+
+
 def test_confluent_lists_groups_by_state_and_type(
     broker: BrokerProcess, topic: str, group: str
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     produce(broker, topic, 1)
-    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    member.subscribe([topic])
-    deadline = time.monotonic() + WAIT
-    while not member.assignment():
-        assert time.monotonic() < deadline
-        member.poll(0.05)
+    member = a_member(broker, topic, group)
 
     def listed(state: ConsumerGroupState) -> bool:
         result = admin.list_consumer_groups(states={state}).result(WAIT)
@@ -169,12 +172,7 @@ def test_confluent_moves_offsets_of_empty_groups_only(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     produce(broker, topic, 5)
     change = GroupOffsets(group, [ConfluentPlace(topic, 0, 2)])
-    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    member.subscribe([topic])
-    deadline = time.monotonic() + WAIT
-    while not member.assignment():
-        assert time.monotonic() < deadline
-        member.poll(0.05)
+    member = a_member(broker, topic, group)
     (refused,) = admin.alter_consumer_group_offsets([change])[group].result(WAIT).topic_partitions
     assert refused.error.code() == KafkaError.UNKNOWN_MEMBER_ID
     member.close()

@@ -7,9 +7,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock_broker.cluster.metadata_store import LocalMetadataStore
-from penstock_broker.cluster.topic import OFFSETS_TOPIC
-from penstock_broker.config import BrokerConfig
+from storage import Storage
+
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from penstock_broker.groups.members import (
@@ -20,9 +19,6 @@ from penstock_broker.groups.members import (
     SyncResult,
 )
 from penstock_broker.groups.offset_records import CommittedOffset
-from penstock_broker.groups.offsets import OffsetsTopic
-from penstock_broker.log.manager import LogManager
-from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.testing import MemFiles, SimClock
 
 NONE = ErrorCode.NONE
@@ -50,18 +46,10 @@ class Harness:
         self.limits = limits or GroupLimits(initial_rebalance_delay_ms=0)
         self.files = files or MemFiles()
         self.clock = clock or SimClock()
-        config = BrokerConfig.parse({"offsets.topic.num.partitions": "2"})
-        logs = LogManager(DATA, self.clock, self.files)
-        logs.open()
-        metadata = LocalMetadataStore(DATA / "metadata.json", self.files, self.clock, 0)
-        self.replicas = ReplicaManager(config, metadata, logs)
-        self.replicas.start()
-        self.store = OffsetsTopic(
-            clock=self.clock,
-            metadata=metadata,
-            replicas=self.replicas,
-            create=lambda: self.replicas.create_topic(OFFSETS_TOPIC, 2, {}),
-        )
+        settings = {"offsets.topic.num.partitions": "2"}
+        storage = Storage(DATA, self.clock, self.files, settings)
+        self.replicas = storage.replicas
+        self.store = storage.offsets_topic()
         self.groups = GroupCoordinator(
             clock=self.clock,
             timers=self.clock,

@@ -1,4 +1,4 @@
-"""What the composition root builds of a broker's storage, on a simulated or a real disk."""
+"""A broker's storage on a simulated or a real disk, and short ways to fill and to end it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 from log_bench import values_of
+from storage import Storage
 
-from penstock_broker.cluster.metadata_store import LocalMetadataStore
-from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.files import Files
-from penstock_broker.log.manager import LogManager
-from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.testing import MemFiles, SimClock
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.records import iter_batches
@@ -32,13 +29,9 @@ class Broker:
         self.start()
 
     def start(self) -> None:
-        config = BrokerConfig.parse(self.settings)
-        self.logs = LogManager(self.data_dir, self.clock, self.files)
-        self.logs.open()
-        path = self.data_dir / "metadata.json"
-        self.metadata = LocalMetadataStore(path, self.files, self.clock, config.broker_id)
-        self.replicas = ReplicaManager(config, self.metadata, self.logs)
-        self.replicas.start()
+        storage = Storage(self.data_dir, self.clock, self.files, self.settings)
+        self.logs, self.replicas = storage.logs, storage.replicas
+        self.metadata = storage.metadata
 
     def restart(self) -> None:
         self.replicas.close()

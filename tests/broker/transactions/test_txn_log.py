@@ -58,13 +58,19 @@ def test_aborted_transactions_come_sorted_by_their_first_offset() -> None:
     assert [a.producer_id for a in aborted] == [producers[name][0] for name in "abcd"]
 
 
-def test_only_what_concerns_a_range_is_told() -> None:
+def aborted_transactions(count: int) -> Harness:
+    """One after the other, of one record each: at every second offset."""
     harness = Harness()
     producer = harness.init()
-    for number in range(200):
+    for number in range(count):
         harness.add(producer, 0)
         harness.produce(producer, str(number), sequence=number)
         harness.end(producer, commit=False)
+    return harness
+
+
+def test_only_what_concerns_a_range_is_told() -> None:
+    harness = aborted_transactions(200)
     partition = harness.partition()
     assert len(partition.log.segments) > 20
     found = partition.fetch(100, 300, committed=True)
@@ -77,12 +83,7 @@ def test_only_what_concerns_a_range_is_told() -> None:
 
 def test_no_more_is_gathered_than_concerns_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log may hold millions of aborted transactions; a fetch of its beginning meets a few."""
-    harness = Harness()
-    producer = harness.init()
-    for number in range(200):
-        harness.add(producer, 0)
-        harness.produce(producer, str(number), sequence=number)
-        harness.end(producer, commit=False)
+    harness = aborted_transactions(200)
     partition = harness.partition()
     found = partition.fetch(0, 300, committed=True)
     gathered = 0

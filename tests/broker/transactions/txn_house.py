@@ -6,18 +6,15 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock_broker.cluster.metadata_store import LocalMetadataStore
+from storage import Storage
+
 from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock_broker.config import BrokerConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from penstock_broker.groups.members import GroupLimits
 from penstock_broker.groups.offset_records import CommittedOffset
-from penstock_broker.groups.offsets import OffsetsTopic
 from penstock_broker.log.append_result import AppendResult
-from penstock_broker.log.manager import LogManager
 from penstock_broker.replication.partition import Partition
-from penstock_broker.replication.replica_manager import ReplicaManager
 from penstock_broker.steps import run
 from penstock_broker.testing import MemFiles, SimClock
 from penstock_broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
@@ -48,20 +45,11 @@ class Harness:
         self.files = files or MemFiles(self.clock)
         self.partitions = partitions
         self.settings = SETTINGS if settings is None else settings
-        config = BrokerConfig.parse(self.settings)
-        self.logs = LogManager(DATA, self.clock, self.files)
-        self.logs.open()
-        metadata = LocalMetadataStore(DATA / "metadata.json", self.files, self.clock, 0)
-        self.replicas = ReplicaManager(config, metadata, self.logs)
-        self.replicas.start()
+        storage = Storage(DATA, self.clock, self.files, self.settings)
+        self.logs, self.replicas, metadata = storage.logs, storage.replicas, storage.metadata
         if not self.replicas.has_partition(TOPIC, 0):
             self.replicas.create_topic(TOPIC, partitions, {})
-        self.offsets = OffsetsTopic(
-            clock=self.clock,
-            metadata=metadata,
-            replicas=self.replicas,
-            create=lambda: self.replicas.create_topic(OFFSETS_TOPIC, 2, {}),
-        )
+        self.offsets = storage.offsets_topic()
         self.groups = GroupCoordinator(
             clock=self.clock,
             timers=self.clock,
