@@ -65,7 +65,7 @@ LEFT_OUT: tuple[tuple[str, tuple[int, ...], str], ...] = (
         "inter-broker and KRaft APIs (4-7, 27 WriteTxnMarkers, 52-54, 56, 58, 59, 62-64, 67, 70, "
         "73, 80-82)",
         (4, 5, 6, 7, 27, 52, 53, 54, 56, 58, 59, 62, 63, 64, 67, 70, 73, 80, 81, 82),
-        "not for clients; a transaction that nobody knows of is aborted by the next start",
+        "not for clients; a transaction unknown to the coordinator is aborted by the next start",
     ),
 )
 """What Apache Kafka has and this broker has not: in words, the API keys, and why."""

@@ -2,7 +2,7 @@
 
 Behaviour:
 * Written to ``__consumer_offsets`` as part of the transaction; OffsetFetch says the old offsets,
-  or UNSTABLE_OFFSET_COMMIT to those who ask for stable ones, until the marker is there.
+  or UNSTABLE_OFFSET_COMMIT to clients that ask for stable ones, until the marker is there.
 * AddOffsetsToTxn comes first: INVALID_TXN_STATE where it did not (KIP-890).
 * A member commits for its current generation (v3, KIP-447); a producer that names no member, as
   all did before v3, whatever the group is doing.

@@ -94,7 +94,7 @@ def partition_metrics(metadata: MetadataStore, replicas: ReplicaManager) -> Coll
         yield gauge(f"{manager}_underreplicatedpartitions", "Always 0: one broker.", 0)
         controller = "kafka_controller_kafkacontroller"
         yield gauge(f"{controller}_activecontrollercount", "1: it is its own controller.", 1)
-        yield gauge(f"{controller}_offlinepartitionscount", "Partitions nobody serves.", offline)
+        yield gauge(f"{controller}_offlinepartitionscount", "Partitions without a leader.", offline)
         yield gauge(f"{controller}_globaltopiccount", "Topics.", len(topics))
         yield gauge(f"{controller}_globalpartitioncount", "Partitions.", declared)
         yield gauges(
