@@ -65,7 +65,7 @@ def test_a_cut_is_in_the_recovery_report(broker: Broker) -> None:
         "segments_removed": [],
     }
     assert (start["event"], start["logs"], start["cuts"]) == ("start", 2, 1)
-    assert broker.logs.cuts == 1
+    assert broker.logs.report.cuts == 1
     broker.kill()
     assert [line["event"] for line in broker.report()] == ["cut", "start", "start"]
 

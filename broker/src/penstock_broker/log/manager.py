@@ -3,29 +3,20 @@
     DIR/clean-shutdown                    there while nothing was written since a clean stop
     DIR/recovery-point-offset-checkpoint  per partition: what is on the disk (checkpoint.py)
     DIR/log-start-offset-checkpoint       per partition: the first offset (checkpoint.py)
-    DIR/recovery-report.jsonl             what recovery found and cut, ever; see below
+    DIR/recovery-report.jsonl             what recovery found and cut, ever (recovery_report.py)
     DIR/metadata.json                     the cluster's metadata (cluster/metadata_store.py)
 
 What else lies there is described in ``data_directory.py``.
-
-The recovery report is one JSON object a line, only ever added to:
-``{"event": "cut", "at_ms", "topic", "partition", "first_offset", "end_offset", "reason",
-"segment", "position", "bytes", "segments_removed"}`` says that offsets [first_offset, end_offset)
-are gone (end_offset null: the removed bytes did not say). ``"start"`` sums up a start that was not
-after a clean stop (``logs``, ``bytes_checked``, ``cuts``), ``"missing"`` names a log whose
-directory has vanished, ``"stray"`` one that was set aside, ``"offline"`` one that cannot be read.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from penstock_broker.clock import Clock
 from penstock_broker.config import LogConfig
@@ -38,7 +29,7 @@ from penstock_broker.log.data_directory import (
     take_directory,
     write_topic_id,
 )
-from penstock_broker.log.files import Files, Lock, OsFiles, append_line, replace_file
+from penstock_broker.log.files import Files, Lock, OsFiles, replace_file
 from penstock_broker.log.flushing import FlushJob
 from penstock_broker.log.group_flush import GroupFlush
 from penstock_broker.log.kept_offsets import KeptOffsets
@@ -47,6 +38,7 @@ from penstock_broker.log.log import Log
 from penstock_broker.log.open_files import OpenFiles
 from penstock_broker.log.producer_state import PRODUCERS_MAX
 from penstock_broker.log.recovery import LogPlace
+from penstock_broker.log.recovery_report import RecoveryReport
 from penstock_broker.log.retention import Retention
 from penstock_broker.log.scan import BadBatchError
 from penstock_broker.log.trash import Trash
@@ -70,8 +62,7 @@ class LogManager:
         self.data_dir = data_dir
         self.was_clean = True
         """Whether the last process that served the directory closed it."""
-        self.cuts = 0
-        """Logs that lost something at this start."""
+        self.report = RecoveryReport(data_dir, files, clock, self.metrics)
         self.run_in_background: Callable[[Callable[[], None]], object] = lambda job: job()
         """Runs what takes long and touches no state of ours; here and now unless replaced."""
         self.on_failed: Callable[[TopicPartition], None] = lambda key: None
@@ -101,7 +92,6 @@ class LogManager:
         )
         self.open_files = OpenFiles(files)
         self.retention = Retention(self._logs.values, self.log_starts_job, clock, self.metrics)
-        self._bytes_checked = 0
         self._owner = _Owner(self, self._trash)
 
     # -- opening and closing -----------------------------------------------------------------
@@ -226,7 +216,7 @@ class LogManager:
         except OSError:
             self._files.remove_tree(directory)
             raise
-        self._note_cut(log)
+        self.report.add_recovered(log.recovered)
         return log
 
     def load(self, topic: str, partition: int, config: LogConfig) -> Log:
@@ -239,23 +229,12 @@ class LogManager:
             log = self._open(topic, partition, config, clean=clean)
         except BadBatchError as damage:
             raise OSError(errno.EIO, f"damaged below its recovery point: {damage}") from damage
-        self._bytes_checked += log.recovered.bytes_checked
-        self._note_cut(log)
+        self.report.add_recovered(log.recovered)
         try:
             log.delete_old_segments()
         except KafkaError as error:
             _log.error("%s", error)
         return log
-
-    def _note_cut(self, log: Log) -> None:
-        cut = log.recovered.cut
-        if cut is not None:
-            self.cuts += 1
-            self.report(**cut.to_json())
-            self.metrics.recovery_cuts.inc()
-            self.metrics.recovery_bytes.inc(cut.bytes_cut)
-            if cut.end_offset is not None:
-                self.metrics.recovery_records.inc(cut.end_offset - cut.first_offset)
 
     def _open(self, topic: str, partition: int, config: LogConfig, *, clean: bool) -> Log:
         key = (topic, partition)
@@ -323,7 +302,7 @@ class LogManager:
         self._remove_offsets(topic, partition)
         for aside in self._rename(topic, partition, "stray"):
             self.sync_names()
-            self.report(
+            self.report.add(
                 "stray", topic=topic, partition=partition, reason=reason, directory=aside.name
             )
 
@@ -382,17 +361,10 @@ class LogManager:
         for log in moved:
             log.delete_old_segments()
 
-    def report(self, event: str, **details: Any) -> None:
-        """Add a line to the recovery report."""
-        line = {"event": event, "at_ms": self._clock.now_ms(), **details}
-        append_line(self._files, self.data_dir / "recovery-report.jsonl", json.dumps(line).encode())
-
     def finish_loading(self) -> None:
         """All logs have been loaded: sum up a start that was not after a clean stop."""
         if not self.was_clean:
-            self.report(
-                "start", logs=len(self._logs), bytes_checked=self._bytes_checked, cuts=self.cuts
-            )
+            self.report.add_start(len(self._logs))
             self.checkpoint_recovery_points()
 
     # -- background --------------------------------------------------------------------------

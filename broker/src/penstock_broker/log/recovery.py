@@ -53,7 +53,7 @@ class Cut:
     segments_removed: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The line of the recovery report (see ``manager.py``), without its time."""
+        """The line of the recovery report (see ``recovery_report.py``), without its time."""
         return {
             "event": "cut",
             "topic": self.topic,

@@ -106,7 +106,7 @@ class ReplicaManager:
                 return self.logs.load(topic.name, index, config)
             if is_there:
                 self.logs.set_aside(topic.name, index, f"belongs to topic id {topic_id}")
-            self.logs.report("missing", topic=topic.name, partition=index)
+            self.logs.report.add("missing", topic=topic.name, partition=index)
             return self.logs.create(topic.name, index, topic.topic_id, config, is_lost=True)
         except OSError as error:
             self._offline[topic.name, index] = str(error)
@@ -116,7 +116,7 @@ class ReplicaManager:
     def _report_offline(self, name: str, index: int, error: OSError) -> None:
         _log.error("%s-%d is offline: %s", name, index, error)
         try:
-            self.logs.report("offline", topic=name, partition=index, reason=str(error))
+            self.logs.report.add("offline", topic=name, partition=index, reason=str(error))
         except OSError as problem:
             _log.error("the recovery report cannot be written: %s", problem)
 
