@@ -155,7 +155,7 @@ def wait_for(futures: dict[str, object]) -> None:
 
 def write(broker: BrokerProcess, names: list[str], each: int) -> None:
     for name in names:
-        settings = {"partitioner": "random", "linger.ms": 50, "acks": 1}
+        settings = {"partitioner": "random", "sticky.partitioning.linger.ms": 0, "acks": 1}
         Confluent().produce(broker.bootstrap, name, WRITTEN * each, dict(settings))
 
 
