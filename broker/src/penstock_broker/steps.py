@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -92,3 +92,69 @@ def run(steps: Generator[Any, None, Made]) -> Made:
     while not isinstance(step := step_or_end(steps, error), End):
         error = None if step is None else attempt(step)
     return step.made
+
+
+def together(many: Sequence[Generator[Any, None, Made]]) -> Generator[Step, None, list[Made]]:
+    """Several generators as one; what they make, in their order.
+
+    Each goes on until it asks for work; then the work of all is one step, in which what several
+    ask for is done once. So changes that would each wait for a write of their own share one.
+    """
+    made: dict[int, Made] = {}
+    asked: dict[int, Work | Commit] = {}
+
+    def note(number: int, step: Step | End[Made]) -> Generator[Step, None, None]:
+        while step is None:
+            yield None
+            step = step_or_end(many[number], None)
+        if isinstance(step, End):
+            made[number] = step.made
+        else:
+            asked[number] = step
+
+    try:
+        for number, steps in enumerate(many):
+            yield from note(number, step_or_end(steps, None))
+            yield None
+        while asked:
+            before, errors = dict(asked), dict[Work, OSError | None]()
+            asked.clear()
+            yield _one_step(list(before.values()), errors)
+            # What is committed is followed up before anybody can give up the rest.
+            following = {
+                number: step_or_end(many[number], errors[step.work])
+                for number, step in before.items()
+                if isinstance(step, Commit)
+            }
+            for number, step in before.items():
+                if number not in following:
+                    yield None
+                    following[number] = step_or_end(many[number], errors[work_of(step)])
+                yield from note(number, following[number])
+        return [made[number] for number in range(len(many))]
+    finally:
+        for steps in many:
+            steps.close()
+
+
+def _one_step(steps: Sequence[Work | Commit], errors: dict[Work, OSError | None]) -> Work | Commit:
+    """The work of all of them, each once; what went wrong with each goes into ``errors``."""
+    works = dict.fromkeys(work_of(step) for step in steps)
+
+    def do() -> None:
+        for work in works:
+            errors[work] = attempt(work)
+
+    return Commit(do) if any(isinstance(step, Commit) for step in steps) else do
+
+
+def in_batches(sizes: Sequence[int], most: int) -> Iterator[range]:
+    """Ranges of places whose sizes are no more than ``most`` together; a larger one is alone."""
+    begin = total = 0
+    for place, size in enumerate(sizes):
+        if place > begin and total + size > most:
+            yield range(begin, place)
+            begin, total = place, 0
+        total += size
+    if begin < len(sizes):
+        yield range(begin, len(sizes))

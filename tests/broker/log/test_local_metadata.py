@@ -7,7 +7,9 @@ import errno
 import pytest
 from storage_broker import DATA_DIR, Broker, code
 
+from penstock_broker.cluster import metadata_store
 from penstock_broker.cluster.metadata_file import MetadataError
+from penstock_broker.cluster.topic import Topic
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.steps import run
 from penstock_broker.testing import MemFiles
@@ -96,3 +98,26 @@ def test_a_section_of_the_metadata_survives_a_kill(broker: Broker) -> None:
     assert broker.metadata.section("quotas") == {"app": {"producer_byte_rate": 1.0}}
     broker.kill()
     assert broker.metadata.section("quotas") == {"app": {"producer_byte_rate": 1.0}}
+
+
+def test_raising_the_epochs_of_many_partitions_makes_each_topic_anew_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a kill all of them are raised: a new topic for each would be quadratic."""
+    broker.replicas.create_topic("t", 50, {})
+    broker.replicas.create_topic("u", 2, {})
+    replaced: list[object] = []
+    replace = metadata_store.replace
+
+    def counting(value: object, **changes: object) -> object:
+        replaced.append(value)
+        return replace(value, **changes)  # type: ignore[type-var]
+
+    monkeypatch.setattr(metadata_store, "replace", counting)
+    raised = [*(("t", index) for index in range(50)), ("u", 1), ("u", 1)]
+    run(broker.metadata.raising_leader_epochs(raised))
+    assert sum(isinstance(value, Topic) for value in replaced) == 2
+    topics = broker.metadata.topics
+    first = broker.metadata.topics["u"].partitions[0].leader_epoch
+    assert {part.leader_epoch for part in topics["t"].partitions} == {first + 1}
+    assert topics["u"].partitions[1].leader_epoch == first + 2

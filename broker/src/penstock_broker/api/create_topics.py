@@ -24,7 +24,7 @@ from penstock_broker.api.registry import api
 from penstock_broker.cluster.metadata_store import PARTITIONS_MAX
 from penstock_broker.config import LOG_SETTINGS, ConfigEntry
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.steps import Step
+from penstock_broker.steps import Step, in_batches, together
 from penstock_broker.wire.messages.create_topics import (
     API_KEY,
     CreatableTopic,
@@ -36,6 +36,8 @@ from penstock_broker.wire.messages.create_topics import (
 
 TOPICS_MAX = 10_000
 """Topics that one request may name."""
+PARTITIONS_AT_ONCE = 100
+"""Of topics that are made with one write of the metadata."""
 
 
 def refuse(request: CreateTopicsRequest, error: KafkaError, version: int) -> CreateTopicsResponse:
@@ -47,19 +49,41 @@ def create_topics(services: Services, exchange: Exchange, request: CreateTopicsR
     if len(request.topics) > TOPICS_MAX:
         raise CloseConnectionError(f"more than {TOPICS_MAX} topics at once")
     named = Counter(topic.name for topic in request.topics)
+    default = services.config.num_partitions
+    sizes = [
+        len(topic.assignments) or (default if topic.num_partitions < 0 else topic.num_partitions)
+        for topic in request.topics
+    ]
     results: dict[str, CreatableTopicResult] = {}
-    for topic in request.topics:
-        try:
-            if named[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            if not may_create_topic(services, exchange, topic.name):
-                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            result = yield from _create(services, exchange, topic, request.validate_only)
-            results[topic.name] = _without_secrets(services, exchange, result)
-        except KafkaError as error:
-            results[topic.name] = _failed(topic.name, error)
-        yield
+    for places in in_batches(sizes, PARTITIONS_AT_ONCE):
+        topics = [request.topics[place] for place in places]
+        made = yield from together(
+            [
+                _outcome(services, exchange, topic, named[topic.name], request.validate_only)
+                for topic in topics
+            ]
+        )
+        results.update(zip((topic.name for topic in topics), made, strict=True))
     return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _outcome(
+    services: Services,
+    exchange: Exchange,
+    wanted: CreatableTopic,
+    times_named: int,
+    validate_only: bool,
+) -> Generator[Step, None, CreatableTopicResult]:
+    """What is answered about one topic."""
+    try:
+        if times_named > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        if not may_create_topic(services, exchange, wanted.name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        result = yield from _create(services, exchange, wanted, validate_only)
+        return _without_secrets(services, exchange, result)
+    except KafkaError as error:
+        return _failed(wanted.name, error)
 
 
 def _without_secrets(
@@ -101,6 +125,7 @@ def _create(
     topic = yield from services.topics.creating(
         wanted.name, partitions, configs, validate_only=validate_only
     )
+    yield None  # the others that share its write have been waiting, too
     if partitions == -1:
         partitions = services.config.num_partitions
     return CreatableTopicResult(

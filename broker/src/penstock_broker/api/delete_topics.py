@@ -12,7 +12,6 @@ Version notes:
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Generator
 
@@ -20,7 +19,7 @@ from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.steps import Step
+from penstock_broker.steps import Step, in_batches, together
 from penstock_broker.wire.fields import UUID_ZERO
 from penstock_broker.wire.messages.delete_topics import (
     API_KEY,
@@ -29,6 +28,9 @@ from penstock_broker.wire.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+
+PARTITIONS_AT_ONCE = 100
+"""Of topics that are deleted with one write of the metadata."""
 
 
 def refuse(request: DeleteTopicsRequest, error: KafkaError, version: int) -> DeleteTopicsResponse:
@@ -44,21 +46,34 @@ def delete_topics(services: Services, exchange: Exchange, request: DeleteTopicsR
         raise KafkaError(code if exchange.api_version >= 3 else ErrorCode.INVALID_REQUEST)
     wanted = _wanted(request, exchange.api_version)
     named = Counter((state.name, state.topic_id) for state in wanted)
-    done: set[tuple[str | None, uuid.UUID]] = set()
-    results = []
-    for state in wanted:
-        key = (state.name, state.topic_id)
-        if key in done:
-            continue
-        done.add(key)
-        try:
-            if named[key] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results.append((yield from _delete(services, exchange, state)))
-        except KafkaError as error:
-            results.append(_failed(state, error))
-        yield
+    states = list({(state.name, state.topic_id): state for state in wanted}.values())
+    sizes = [_partitions_of(services, state) for state in states]
+    results: list[DeletableTopicResult] = []
+    for places in in_batches(sizes, PARTITIONS_AT_ONCE):
+        some = [states[place] for place in places]
+        results += yield from together(
+            [_outcome(services, exchange, s, named[s.name, s.topic_id]) for s in some]
+        )
     return DeleteTopicsResponse(responses=results)
+
+
+def _partitions_of(services: Services, state: DeleteTopicState) -> int:
+    name = state.name
+    topic = services.metadata.topic_by_id(state.topic_id)
+    topic = topic if name is None else services.metadata.topic(name)
+    return 1 if topic is None else len(topic.partitions)
+
+
+def _outcome(
+    services: Services, exchange: Exchange, state: DeleteTopicState, times_named: int
+) -> Generator[Step, None, DeletableTopicResult]:
+    """What is answered about one topic."""
+    try:
+        if times_named > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        return (yield from _delete(services, exchange, state))
+    except KafkaError as error:
+        return _failed(state, error)
 
 
 def _delete(

@@ -170,10 +170,10 @@ def _create(services: Services, name: str) -> Generator[Step, None, Topic]:
 
 
 class MetadataCache:
-    """Encoded topics by (version, name), with the topic that they were made from."""
+    """Encoded topics by name and version, with the topic that they were made from."""
 
     def __init__(self) -> None:
-        self._topics: dict[tuple[int, str], tuple[Topic, int, bytes]] = {}
+        self._topics: dict[str, dict[int, tuple[Topic, int, bytes]]] = {}
         self._frames: dict[tuple[int, str, int], tuple[bytes, bytes]] = {}
 
     def topic(
@@ -185,19 +185,19 @@ class MetadataCache:
     ) -> bytes:
         """One encoded topic. Topics are immutable values: another object is another state.
         ``operations`` are the bits of what the client may do with it."""
-        found = self._topics.get((version, topic.name))
+        versions = self._topics.setdefault(topic.name, {})
+        found = versions.get(version)
         if found is not None and found[0] is topic and found[1] == operations:
             return found[2]
         described = _describe(services, topic)
         described.topic_authorized_operations = operations
         data = encode(described, version)
-        self._topics[version, topic.name] = (topic, operations, data)
+        versions[version] = (topic, operations, data)
         return data
 
     def invalidate(self, name: str) -> None:
         """The topic is gone, or its leaders have changed."""
-        for key in [key for key in self._topics if key[1] == name]:
-            del self._topics[key]
+        self._topics.pop(name, None)
 
     def frame(self, services: Services, exchange: Exchange, operations: int) -> tuple[bytes, bytes]:
         """What comes before the array of topics, and after it: with the address of the listener

@@ -17,7 +17,12 @@ from typing import Any, Protocol
 
 from penstock_broker.clock import Clock
 from penstock_broker.cluster.metadata_file import MetadataFile, MetadataState
-from penstock_broker.cluster.topic import PartitionMetadata, Topic, check_topic_name, collides
+from penstock_broker.cluster.topic import (
+    PartitionMetadata,
+    Topic,
+    check_collisions,
+    check_topic_name,
+)
 from penstock_broker.config import ConfigError, LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.files import Files
@@ -190,12 +195,7 @@ class LocalMetadataStore:
         topics = self._newest.topics
         if name in topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        for other in topics:
-            if collides(name, other):
-                raise KafkaError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"Topic '{name}' collides with existing topic: {other}",
-                )
+        check_collisions(name, topics)
         if partitions < 1:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
@@ -259,13 +259,17 @@ class LocalMetadataStore:
         self._saver.offer(self._newest.without_deleted(topic_ids))
 
     def raising_leader_epochs(self, partitions: Iterable[TopicPartition]) -> Change[None]:
-        raised: dict[str, Topic] = {}
+        raised: dict[str, list[PartitionMetadata]] = {}
         for name, index in partitions:
-            topic = raised.get(name) or self._newest.topics[name]
-            parts = list(topic.partitions)
-            parts[index] = replace(parts[index], leader_epoch=parts[index].leader_epoch + 1)
-            raised[name] = replace(topic, partitions=tuple(parts))
-        yield from self._change(self._newest.with_topics(*raised.values()))
+            if name not in raised:
+                raised[name] = list(self._newest.topics[name].partitions)
+            part = raised[name][index]
+            raised[name][index] = replace(part, leader_epoch=part.leader_epoch + 1)
+        topics = [
+            replace(self._newest.topics[name], partitions=tuple(parts))
+            for name, parts in raised.items()
+        ]
+        yield from self._change(self._newest.with_topics(*topics))
 
     def allocating_producer_ids(self) -> Change[range]:
         first = self._newest.next_producer_id

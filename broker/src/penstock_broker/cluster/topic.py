@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -62,6 +62,15 @@ def check_topic_name(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
-def collides(name: str, other: str) -> bool:
-    """Whether two different names are one in metrics, where '.' and '_' are the same."""
-    return name != other and name.replace(".", "_") == other.replace(".", "_")
+def check_collisions(name: str, others: Iterable[str]) -> None:
+    """KafkaError INVALID_TOPIC_EXCEPTION where another name is the same in metrics, in which '.'
+    and '_' are one. Only names that have one of these can be."""
+    if "." not in name and "_" not in name:
+        return
+    in_metrics = name.replace(".", "_")
+    for other in others:
+        if len(other) == len(name) and other.replace(".", "_") == in_metrics and other != name:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {other}",
+            )

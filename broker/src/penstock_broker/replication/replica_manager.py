@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 
 from penstock_broker.cluster.metadata_store import MetadataStore
-from penstock_broker.cluster.topic import Topic
+from penstock_broker.cluster.topic import Topic, check_collisions
 from penstock_broker.config import BrokerConfig, LogConfig
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.keys import TopicPartition
@@ -220,6 +220,7 @@ class ReplicaManager:
     ) -> Generator[Step, None, Topic]:
         """:meth:`create_topic`, a log at each step: thousands of them take seconds."""
         self._metadata.check_new_topic(name, partitions, configs)
+        check_collisions(name, self._creating)
         topic_id = uuid.uuid4()
         logs = yield from self._create_logs(
             name, range(partitions), topic_id, self._log_config(configs)
