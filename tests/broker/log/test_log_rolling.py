@@ -136,8 +136,6 @@ def test_a_process_that_ends_while_a_roll_is_refused(clean: bool) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_disk_with_room_for_a_part_of_a_roll(clean: bool) -> None:
-    bench = Bench()
-    log = begin(bench)
     for room in range(0, 400, 3):
         bench = Bench()
         log = begin(bench)

@@ -319,6 +319,16 @@ class Stage:
         assert window is not None
         return window
 
+    def freeze_without_evidence(self) -> None:
+        """Make the topics and freeze a window of five records that nobody claims."""
+        self.create_topics()
+        self.pass_time(30)
+        self.tick("window_sensor")
+        self.produce(5)
+        self.pass_time(60)
+        self.tick("window_sensor")
+        self.pass_time(10)
+
     def frozen(self, records: int = 100) -> Window:
         """Produce, claim, let the minute close and freeze: the window is ready to land."""
         self.claim(self.produce(records))

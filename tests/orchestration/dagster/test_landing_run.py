@@ -234,13 +234,7 @@ def test_a_backfill_runs_one_window_a_run(ready: Any) -> None:
 @pytest.mark.parametrize("severity", ["WARN", "ERROR"])
 def test_the_declaration_weighs_missing_evidence(stage: Callable[..., Any], severity: str) -> None:
     made = stage(audit={"grace": "1s", "severity": severity})
-    made.create_topics()
-    made.pass_time(30)
-    made.tick("window_sensor")
-    made.produce(5)
-    made.pass_time(60)
-    made.tick("window_sensor")
-    made.pass_time(10)
+    made.freeze_without_evidence()
     result = made.land(made.newest())
     assert verdicts(result)[PRODUCED].severity.value == severity
     assert result.success, "missing evidence never blocks a landing"

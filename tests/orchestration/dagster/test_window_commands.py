@@ -182,13 +182,7 @@ def test_the_declaration_says_whether_evidence_may_be_missing(
     stage: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, accepts: bool, code: int
 ) -> None:
     made = stage(audit={"grace": "1s", "accept_unaudited": accepts})
-    made.create_topics()
-    made.pass_time(30)
-    made.tick("window_sensor")
-    made.produce(5)
-    made.pass_time(60)
-    made.tick("window_sensor")
-    made.pass_time(10)
+    made.freeze_without_evidence()
     made.land(made.newest())
     monkeypatch.setattr(audit_command, "Connections", lambda _settings: made.twin)
     monkeypatch.setattr(audit_command, "settings", lambda: made.twin.settings)
