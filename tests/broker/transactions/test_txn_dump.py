@@ -7,7 +7,7 @@ from pathlib import Path
 from penstock_broker.log.dump import describe
 from penstock_broker.log.markers import Marker, build_marker
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
-from penstock_broker.wire.records import RecordBatch
+from penstock_broker.wire.records import LENGTH_END, PLACE
 
 
 def test_a_dump_tells_what_was_decided(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_a_dump_tells_what_was_decided(tmp_path: Path) -> None:
     commit = build_marker(7, 0, Marker(is_commit=True, coordinator_epoch=4), 2)
     abort = build_marker(7, 0, Marker(is_commit=False, coordinator_epoch=5), 3)
     for offset, batch in enumerate((data, commit, abort)):
-        RecordBatch(memoryview(batch)).assign(offset, 0)
+        PLACE.pack_into(batch, 0, offset, len(batch) - LENGTH_END, 0)
     path.write_bytes(bytes(data + commit + abort))
     lines = list(describe(path, with_records=True))
     assert lines[0].endswith("producer 7 epoch 0 sequence 0 in a transaction")

@@ -21,7 +21,7 @@ from penstock_broker.transactions.transaction_records import (
     encode_value,
 )
 from penstock_broker.wire.errors import DecodeError
-from penstock_broker.wire.records import RecordBatch
+from penstock_broker.wire.records import LENGTH_END, PLACE, RecordBatch
 
 # Kafka's TransactionState: the byte that is stored, and the word that clients filter by.
 KAFKAS_STATES = {
@@ -121,7 +121,7 @@ def test_markers() -> None:
     assert batch.crc_is_valid()
     assert read_marker(batch) == Marker(is_commit=False, coordinator_epoch=4)
     ours = build_marker(0x7F2, 0, Marker(is_commit=False, coordinator_epoch=4), 0x1A1FCA57DBC)
-    RecordBatch(memoryview(ours)).assign(2, 0)
+    PLACE.pack_into(ours, 0, 2, len(ours) - LENGTH_END, 0)
     assert ours == data
 
 
