@@ -32,7 +32,7 @@ PORTS = ("KAFKA_PORT", "S3_PORT", "SPARK_PORT", "DAGSTER_PORT", "DAGSTER_CODE_SE
 
 
 @pytest.mark.timeout(DEMO_SECONDS_MAX + 1800)
-def test_the_demo_goes_as_told(tmp_path: Path) -> None:
+def test_the_demo_goes_as_planned(tmp_path: Path) -> None:
     home = tmp_path / ".penstock"
     ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
     env = {**os.environ, "CI": "true", "PENSTOCK_HOME": str(home)}
@@ -49,7 +49,7 @@ def test_the_demo_goes_as_told(tmp_path: Path) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
-    assert "All went as told" in run.stdout
+    assert "All went as planned" in run.stdout
     alerts = [json.loads(line) for line in (home / "alerts.jsonl").read_text().splitlines()]
     sabotaged: dict[str, tuple[str, dict[str, Any]]] = {}
     for table in ("flights", "weather"):

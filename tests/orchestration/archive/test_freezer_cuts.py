@@ -131,5 +131,5 @@ def test_a_partition_that_is_not_told_of_stops_the_freeze(world):
     freeze()
     cluster.topics["t"].partitions.pop()
     clock.advance(60)
-    with pytest.raises(RuntimeError, match=r"no longer tells of partitions \[1\]"):
+    with pytest.raises(RuntimeError, match=r"no longer lists partitions \[1\]"):
         freeze()
