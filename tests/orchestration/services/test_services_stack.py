@@ -224,7 +224,9 @@ def test_a_killed_run_is_failed_at_once(here: Settings) -> None:
     eventually("the run ends", lambda: run_status(here, run) == "FAILURE")
     events = graphql(here, LOGS.format(run=run))["logsForRun"]["events"]
     messages = [event.get("message") or "" for event in events]
-    assert any("ended by SIGKILL" in message for message in messages), messages
+    # The service that forked it says how it ended; Dagster's monitor, if it comes first, only that.
+    reasons = "ended by SIGKILL", f"its process {pid} is gone"
+    assert any(reason in message for message in messages for reason in reasons), messages
 
 
 def test_a_cancelled_run_ends(here: Settings) -> None:
