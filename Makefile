@@ -83,7 +83,7 @@ hostile: install ## a normal client among 1,000 hostile frames a second: what it
 
 FUZZ_SECONDS ?= 600
 fuzz: install ## frames that are a little wrong, guided by coverage, for FUZZ_SECONDS
-	$(BIN)/python tests/broker/limits/fuzzing.py $(FUZZ_SECONDS)
+	PYTHONPATH=tests:tests/broker $(BIN)/python tests/broker/limits/fuzzing.py $(FUZZ_SECONDS)
 
 up: install ## start the services of this directory and wait until they serve
 	@$(BIN)/penstock up

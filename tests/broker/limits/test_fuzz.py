@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 from fuzzing import Fuzzer
+
+TOP = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -27,3 +33,13 @@ def test_coverage_finds_frames_worth_keeping() -> None:
     assert result.lines > 1_000
     assert result.corpus > len(result.failures)
     assert result.failures == []
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_make_fuzz_runs() -> None:
+    """As a person starts it: without pytest's import paths."""
+    command = ["make", "--old-file=.venv/.installed", "fuzz", "FUZZ_SECONDS=1"]
+    done = subprocess.run(
+        command, cwd=TOP, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
