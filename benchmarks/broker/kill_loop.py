@@ -179,12 +179,13 @@ class Reader:
         deadline = time.monotonic() + WAIT
         while any(self._positions[key] < end for key, end in ends.items()):
             if time.monotonic() > deadline:
-                raise SystemExit("FAILED: not everything could be read within a minute")
+                raise SystemExit("FAILED: nothing more could be read for a minute")
             for message in consumer.consume(10_000, 0.2):
                 if message.error() is None:
                     self._look(message)
                     place = (message.topic(), message.partition(), message.offset())
                     found[place] = message.value()
+                    deadline = time.monotonic() + WAIT
         consumer.close()
         return found
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -119,7 +120,9 @@ class Topic:
 
 
 @pytest.fixture
-def topic(penstock_settings: Settings) -> Any:
+def topic(penstock_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    # Components read the settings of the working directory: not those of a stack that ran here.
+    monkeypatch.chdir(tmp_path)
     topic = Topic(penstock_settings)
     yield topic
     topic.penstock.spark.close()
