@@ -21,7 +21,7 @@ ifdef SSL_CERT_FILE
 export PIP_CERT ?= $(SSL_CERT_FILE)
 endif
 
-.PHONY: help install lock demo test check format bench mutants kill-loop hostile fuzz up down clean
+.PHONY: help install lock demo test test-slow check format bench mutants kill-loop hostile fuzz up down clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -45,9 +45,12 @@ lock: ## renew requirements.lock from the four pyproject.toml
 demo: install ## real records from producers to a proven table, and a loss that is found
 	@$(BIN)/penstock-demo
 
-test: install check ## lint, types, architecture and the whole suite
-	$(BIN)/pytest -n auto --dist loadgroup -m "not end_to_end"
+test: install check ## lint, types, architecture, all tests but the slow ones, and one run of the demo
+	$(BIN)/pytest -n auto --dist loadgroup -m "not end_to_end and not slow"
 	$(BIN)/pytest -m end_to_end
+
+test-slow: install ## the tests that take minutes each: the services' life, damaged tables, kills of Spark
+	$(BIN)/pytest -n auto --dist loadgroup -m slow
 
 check: install ## lint, formatting, strict types, import contracts
 	$(BIN)/ruff check .

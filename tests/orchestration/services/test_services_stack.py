@@ -33,7 +33,7 @@ from penstock_platform.settings import (
 )
 from polling import until
 
-pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(3600)]
 
 DEFINITIONS = """
 import os, pathlib, time

@@ -29,7 +29,7 @@ from penstock_platform.resources.connections import Connections
 from penstock_platform.resources.landing import land_window, parse_window
 from penstock_platform.resources.reverification import Looked, Reverifier
 
-pytestmark = [pytest.mark.services, pytest.mark.xdist_group("lake")]
+pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.xdist_group("lake")]
 
 CONTRACT = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}})
 YEARS = timedelta(days=36_500)

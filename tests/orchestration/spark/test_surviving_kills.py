@@ -25,7 +25,7 @@ from penstock_platform.settings import Settings
 from penstock_platform.spark.landing import LandingError
 from penstock_platform.testing.services import ServiceProcess
 
-pytestmark = [pytest.mark.services, pytest.mark.xdist_group("lake")]
+pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.xdist_group("lake")]
 
 # A landing in a process of its own that kills itself (-9) at a named step; "files" is while data
 # files are being written: as soon as the first lies in the store.
