@@ -214,7 +214,7 @@ def test_a_rename_that_comes_late_touches_no_topic_of_the_same_name(broker: Brok
     assert broker.values("t") == [str(n) for n in range(1, 20)]
 
 
-def test_a_deleted_topic_gives_its_disk_back_whoever_holds_its_log(tmp_path: Path) -> None:
+def test_a_deleted_topic_gives_its_disk_back_while_its_log_is_held(tmp_path: Path) -> None:
     """A connection may remember it for long after its last request."""
     files = OsFiles()
     broker = Broker(files, tmp_path / "data")

@@ -97,7 +97,7 @@ def test_a_gap_in_the_chain_is_not_filled(world):
     assert archive.objects == before
 
 
-def test_a_gap_is_found_by_whoever_reads_the_chain(world):
+def test_every_reader_of_a_chain_finds_its_gap(world):
     cluster, clock, store, freeze = world
     clock.advance(300)
     freeze()

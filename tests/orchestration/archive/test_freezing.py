@@ -139,7 +139,7 @@ def test_a_brokers_clock_that_is_ahead_stops_nothing(world):
     assert [spans(window)[0] for window in freeze()] == [(4, 4), (4, 7)]
 
 
-def test_whoever_loses_a_place_reads_the_chain_again(world):
+def test_a_freezer_that_loses_a_place_reads_the_chain_again(world):
     cluster, clock, store, freeze = world
     put(cluster, 0, 5)
     clock.advance(180)

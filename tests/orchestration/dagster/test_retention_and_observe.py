@@ -75,7 +75,7 @@ def test_materialising_the_asset_by_hand_only_explains(ready: Any) -> None:
 
 
 @pytest.mark.parametrize("tags", [{}, {"penstock/apply": "true"}])
-def test_a_declared_dry_run_deletes_nothing_whoever_starts_it(
+def test_a_declared_dry_run_deletes_nothing_however_it_is_started(
     stage: Callable[..., Any], tags: dict[str, str]
 ) -> None:
     made = stage(platform=PlatformSpec(retention=SweepSpec(apply=False)))

@@ -19,15 +19,15 @@ from penstock_platform.services.errors import ServiceError
 from penstock_platform.services.supervisor import ProcessState
 from penstock_platform.services.validation import DefinitionsError
 from penstock_platform.settings import Settings
+from polling import until
 
 
 def test_a_stopped_process_is_not_ready(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         process.send_signal(signal.SIGSTOP)
-        deadline = time.monotonic() + 60
-        while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
-            assert time.monotonic() < deadline
+        seen = psutil.Process(process.pid)
+        until("it is stopped", lambda: seen.status() == psutil.STATUS_STOPPED)
         settings = Settings(home=tmp_path)
         entry = next(service for service in outline(settings) if service.name == "daemon")
         state = ProcessState("daemon", "RUNNING", process.pid, "", 0, 0)
@@ -36,7 +36,7 @@ def test_a_stopped_process_is_not_ready(tmp_path: Path) -> None:
         assert f"kill -CONT {process.pid}" in text
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def test_a_call_that_hangs_is_not_waited_for() -> None:

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import polling
 from penstock_platform.cli import main as cli_main
 from penstock_platform.resources.archive import S3Archive
 from penstock_platform.services import doctor, layout, stack
@@ -36,8 +37,11 @@ from polling import until
 pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(3600)]
 
 DEFINITIONS = """
-import os, pathlib, time
+import os, pathlib, sys
 import dagster as dg
+
+sys.path.append({tests!r})
+from polling import until
 
 @dg.asset
 def {name}() -> None: ...
@@ -45,8 +49,7 @@ def {name}() -> None: ...
 @dg.op
 def wait(context):
     pathlib.Path("run.pid").write_text(str(os.getpid()))
-    while not pathlib.Path("go").exists():
-        time.sleep(0.05)
+    until("the test lets it end", pathlib.Path("go").exists, seconds=3600)
 
 @dg.job(executor_def=dg.in_process_executor)
 def waiting():
@@ -63,6 +66,12 @@ LOGS = """{{ logsForRun(runId: "{run}") {{ ... on EventConnection {{ events {{
 STATUS = """{{ runOrError(runId: "{run}") {{ ... on Run {{ status }} }} }}"""
 
 
+def write_definitions(project: Path, name: str) -> None:
+    """A code location with an asset ``name``, and the job ``waiting``."""
+    text = DEFINITIONS.format(name=name, tests=str(Path(polling.__file__).parent))
+    (project / "tiny_definitions.py").write_text(text)
+
+
 def free_ports(count: int) -> list[int]:
     with ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
@@ -77,7 +86,7 @@ def eventually(awaited: str, holds: Callable[[], object]) -> None:
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     project = tmp_path_factory.mktemp("project")
-    (project / "tiny_definitions.py").write_text(DEFINITIONS.format(name="first"))
+    write_definitions(project, "first")
     kafka, s3, spark, code, webserver = free_ports(5)
     return Settings(
         home=project / ".penstock",
@@ -134,7 +143,7 @@ def test_doctor_finds_nothing_in_the_way(here: Settings) -> None:
 
 def test_a_second_up_leaves_processes_and_loads_changed_definitions(here: Settings) -> None:
     before = pids(here)
-    (here.project / "tiny_definitions.py").write_text(DEFINITIONS.format(name="second"))
+    write_definitions(here.project, "second")
     stack.up(here, lambda _: None)
     assert pids(here) == before
     assets = "{ assetNodes { assetKey { path } } }"
