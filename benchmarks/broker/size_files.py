@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -21,15 +22,17 @@ def files_of(data: Path) -> Iterator[Path]:
     return (path for path in data.rglob("*") if path.is_file())
 
 
-def drop_files(data: Path) -> None:
-    """Sync all files of a directory, and drop them from the page cache; any user may."""
-    for path in files_of(data):
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fdatasync(fd)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(fd)
+def drop_files(paths: Iterable[Path]) -> None:
+    """Sync these files, and drop them from the page cache; any user may. Files that have gone
+    meanwhile are passed over."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fdatasync(fd)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)
 
 
 def drop_all(data: Path) -> str:
@@ -39,7 +42,7 @@ def drop_all(data: Path) -> str:
     try:
         DROP_CACHES.write_text("3\n")
     except OSError:
-        drop_files(data)
+        drop_files(files_of(data))
         return "posix_fadvise of its files (dropping all caches is for root)"
     return f"3 to {DROP_CACHES}"
 

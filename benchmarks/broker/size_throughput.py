@@ -33,7 +33,7 @@ from bench_restart import fill
 from bench_targets import Target, penstock
 from bench_workloads import WORKLOADS
 from confluent_kafka import Consumer, TopicPartition
-from size_files import Facts, cached_share, drop_files, read_of
+from size_files import Facts, cached_share, drop_files, files_of, read_of
 
 STORED = "t"
 """The topic that :func:`bench_restart.fill` writes."""
@@ -133,7 +133,7 @@ def tail_rate(side: Side, generator: Generator, records: int) -> float:
 def beside_rate(side: Side, generator: Generator, records: int, pace: float) -> dict[str, float]:
     """:func:`tail_rate` while another consumer reads; what that one read, and the disk for it."""
     if side.topic is not None:
-        drop_files(side.data)
+        drop_files(files_of(side.data))
     cached = cached_share(side.data) if side.topic is not None else 1.0
     process = side.target.process
     before = read_of(process)[1] if process else 0

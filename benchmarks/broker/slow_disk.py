@@ -24,9 +24,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from size_files import drop_files
 
 from penstock_broker.config import BrokerConfig
 from penstock_broker.log.files import Files, OsFiles
@@ -183,18 +184,6 @@ def fill(broker: Broker, megabytes: int) -> None:
             broker.replicas.partition("cold", index).append(memoryview(batch))
 
 
-def drop_cache(data_dir: Path) -> None:
-    """Sync these files, and drop them from the system's page cache."""
-    for name in [*data_dir.glob("cold-*/*"), *data_dir.glob("live-*/*")]:
-        with suppress(OSError):
-            fd = os.open(name, os.O_RDONLY)
-            try:
-                os.fdatasync(fd)
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(fd)
-
-
 async def measure(files: Files, data_dir: Path, seconds: float, megabytes: int) -> int:
     """Serve the load; 1 when a turn took too long."""
     settings = {"log.flush.offset.checkpoint.interval.ms": "500", "log.retention.ms": "-1"}
@@ -212,7 +201,7 @@ async def measure(files: Files, data_dir: Path, seconds: float, megabytes: int) 
 
         def drop() -> None:
             while not ended.wait(0.5):
-                drop_cache(data_dir)
+                drop_files([*data_dir.glob("cold-*/*"), *data_dir.glob("live-*/*")])
 
         watching.append(threading.Thread(target=drop))
     gc.collect()

@@ -168,3 +168,16 @@ def stable_group(*labels: str, instances: bool = False) -> tuple[SimulatedGroup,
         )
     assert simulated.group.state is GroupState.STABLE
     return simulated, ids
+
+
+def two_joined(**options: int) -> tuple[SimulatedGroup, str, str]:
+    """A group that waits for its leader's assignment, and the ids of its members a and b.
+
+    ``options``: timeouts that both of them join with, as :meth:`SimulatedGroup.join` takes them.
+    """
+    simulated = SimulatedGroup(delay_ms=1_000)
+    for label in "ab":
+        simulated.join(label, known=True, **options)  # type: ignore[arg-type]
+    simulated.advance(3_000)
+    a, b = (simulated.joins[label][0].member_id for label in "ab")
+    return simulated, a, b

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulated_group import NONE, REBALANCE_MS, SESSION_MS, SimulatedGroup, stable_group
+from simulated_group import NONE, REBALANCE_MS, SESSION_MS, SimulatedGroup, stable_group, two_joined
 
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.members import (
@@ -62,11 +62,7 @@ def test_the_initial_delay_gathers_members_into_one_generation() -> None:
 
 
 def test_a_lost_join_answer_is_given_again() -> None:
-    simulated = SimulatedGroup(delay_ms=1_000)
-    simulated.join("a", known=True)
-    simulated.join("b", known=True)
-    simulated.advance(3_000)
-    b = simulated.joins["b"][0].member_id
+    simulated, _, b = two_joined()
     again = simulated.join("b", b)
     assert again is not None
     assert again.generation_id == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulated_group import NONE, REBALANCE_MS, SimulatedGroup, stable_group
+from simulated_group import NONE, REBALANCE_MS, SimulatedGroup, stable_group, two_joined
 
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.states import GroupState
@@ -53,11 +53,7 @@ def test_the_leader_joining_again_rebalances_even_unchanged() -> None:
 
 def test_who_joins_again_differently_makes_the_others_join_again() -> None:
     """Only an unchanged request is one whose answer was lost."""
-    simulated = SimulatedGroup(delay_ms=1_000)
-    for label in "ab":
-        simulated.join(label, known=True)
-    simulated.advance(3_000)
-    b = simulated.joins["b"][0].member_id
+    simulated, _, b = two_joined()
     assert simulated.group.state is GroupState.COMPLETING
     assert simulated.join("b", b) is not None
     assert simulated.join("b", b, protocols=(("range", b"other"),)) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulated_group import NONE, SESSION_MS, SimulatedGroup, stable_group
+from simulated_group import NONE, SESSION_MS, SimulatedGroup, stable_group, two_joined
 
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.states import GroupState
@@ -50,11 +50,7 @@ def test_commits_and_syncs_prolong_a_session() -> None:
 def test_a_session_begins_anew_when_the_sync_that_was_waited_for_fails() -> None:
     """As in Kafka (``propagateAssignment``): it did not count while the member waited."""
     for failed in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
-        simulated = SimulatedGroup(delay_ms=1_000)
-        for label in "ab":
-            simulated.join(label, known=True)
-        simulated.advance(3_000)
-        a, b = (simulated.joins[label][0].member_id for label in "ab")
+        simulated, a, b = two_joined()
         simulated.sync("b", b)
         for _ in range(2):
             simulated.advance(SESSION_MS - 4_000)

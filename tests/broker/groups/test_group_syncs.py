@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulated_group import NONE, SimulatedGroup, stable_group
+from simulated_group import NONE, SimulatedGroup, stable_group, two_joined
 
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.members import (
@@ -13,11 +13,7 @@ from penstock_broker.groups.states import GroupState
 
 
 def test_followers_wait_for_the_leaders_assignment() -> None:
-    simulated = SimulatedGroup(delay_ms=1_000)
-    simulated.join("a", known=True)
-    simulated.join("b", known=True)
-    simulated.advance(3_000)
-    a, b = simulated.joins["a"][0].member_id, simulated.joins["b"][0].member_id
+    simulated, a, b = two_joined()
     assert simulated.sync("b", b) is None
     leader = simulated.sync("a", a, assignments={a: b"1", b: b"2"})
     assert leader is not None
@@ -26,11 +22,7 @@ def test_followers_wait_for_the_leaders_assignment() -> None:
 
 
 def test_a_failed_write_of_the_assignment_reaches_nobody() -> None:
-    simulated = SimulatedGroup(delay_ms=1_000)
-    simulated.join("a", known=True)
-    simulated.join("b", known=True)
-    simulated.advance(3_000)
-    a, b = simulated.joins["a"][0].member_id, simulated.joins["b"][0].member_id
+    simulated, a, b = two_joined()
     simulated.sync("b", b)
     simulated.store_error = ErrorCode.NOT_COORDINATOR
     simulated.sync("a", a, assignments={a: b"1", b: b"2"})
@@ -41,11 +33,7 @@ def test_a_failed_write_of_the_assignment_reaches_nobody() -> None:
 
 
 def test_a_member_that_never_syncs_is_removed() -> None:
-    simulated = SimulatedGroup(delay_ms=1_000)
-    simulated.join("a", known=True, rebalance_ms=5_000)
-    simulated.join("b", known=True, rebalance_ms=5_000)
-    simulated.advance(3_000)
-    a, b = simulated.joins["a"][0].member_id, simulated.joins["b"][0].member_id
+    simulated, a, b = two_joined(rebalance_ms=5_000)
     simulated.sync("a", a, assignments={a: b"", b: b""})
     for _ in range(6):
         simulated.advance(1_000)
@@ -56,11 +44,7 @@ def test_a_member_that_never_syncs_is_removed() -> None:
 
 
 def test_a_sync_on_a_second_connection_answers_the_first() -> None:
-    simulated = SimulatedGroup(delay_ms=1_000)
-    for label in "ab":
-        simulated.join(label, known=True)
-    simulated.advance(3_000)
-    b = simulated.joins["b"][0].member_id
+    simulated, _, b = two_joined()
     assert simulated.sync("b", b) is None
     first = simulated.sync("b", b)
     assert first is not None
@@ -69,11 +53,7 @@ def test_a_sync_on_a_second_connection_answers_the_first() -> None:
 
 
 def test_who_syncs_after_the_leader_is_not_removed_when_the_time_for_it_is_over() -> None:
-    simulated = SimulatedGroup(delay_ms=1_000)
-    for label in "ab":
-        simulated.join(label, known=True, rebalance_ms=6_000, session_ms=20_000)
-    simulated.advance(3_000)
-    a, b = (simulated.joins[label][0].member_id for label in "ab")
+    simulated, a, b = two_joined(rebalance_ms=6_000, session_ms=20_000)
     simulated.sync("a", a, assignments={a: b"1", b: b"2"})
     late = simulated.sync("b", b)
     assert late is not None
@@ -87,11 +67,7 @@ def test_who_syncs_after_the_leader_is_not_removed_when_the_time_for_it_is_over(
 
 
 def test_when_all_have_synced_only_sessions_end() -> None:
-    simulated = SimulatedGroup(delay_ms=1_000)
-    for label in "ab":
-        simulated.join(label, known=True, rebalance_ms=6_000, session_ms=20_000)
-    simulated.advance(3_000)
-    a, b = (simulated.joins[label][0].member_id for label in "ab")
+    simulated, a, b = two_joined(rebalance_ms=6_000, session_ms=20_000)
     simulated.sync("b", b)
     simulated.sync("a", a, assignments={a: b"1", b: b"2"})
     assert simulated.group.next_deadline_ms() == simulated.now + 20_000

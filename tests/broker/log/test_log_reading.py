@@ -8,6 +8,7 @@ from typing import NamedTuple
 from log_bench import Bench
 
 from penstock_broker.log.isolation import END, end_of_slice
+from penstock_broker.log.log import Log
 from penstock_broker.log.reading import read_segments
 from penstock_broker.log.slice import EMPTY_SLICE, LogSlice
 
@@ -41,6 +42,16 @@ def plain_read(
         data += part
         touched.add(batch.segment)
     return first.base_offset, data, len(touched)
+
+
+def small_segments(batches: int) -> Log:
+    """A log of so many batches of two records, a handful in a segment, each in the index."""
+    bench = Bench()
+    bench.overrides = {"segment.bytes": "400", "index.interval.bytes": "1"}
+    log = bench.open()
+    for number in range(batches):
+        bench.append(log, f"{number}", f"{number}")
+    return log
 
 
 def test_every_read_is_what_a_plain_reader_finds() -> None:
@@ -92,11 +103,7 @@ def test_nothing_behind_the_last_batch_is_an_empty_slice() -> None:
 
 def test_the_end_of_a_slice_is_above_all_in_it_and_near() -> None:
     """What a read_committed reader is given of aborted transactions ends there."""
-    bench = Bench()
-    bench.overrides = {"segment.bytes": "400", "index.interval.bytes": "1"}
-    log = bench.open()
-    for number in range(20):
-        bench.append(log, f"{number}", f"{number}")
+    log = small_segments(batches=20)
     segments = log.segments
     assert len(segments) >= 3
     last_base = segments[-1].base_offset
@@ -128,11 +135,7 @@ def test_the_end_of_what_lies_nowhere_is_the_end() -> None:
 
 def test_the_end_of_a_slice_whose_segments_have_gone_meanwhile() -> None:
     """Retention and compaction go on while an answer is made: no error, and nothing far off."""
-    bench = Bench()
-    bench.overrides = {"segment.bytes": "400", "index.interval.bytes": "1"}
-    log = bench.open()
-    for number in range(40):
-        bench.append(log, f"{number}", f"{number}")
+    log = small_segments(batches=40)
     segments = list(log.segments)
     assert len(segments) > 6
     one, several = log.read(0, 1), log.read(0, 1200)

@@ -12,5 +12,13 @@ def put(cluster, partition, count, ms=0):
         cluster.append("t", partition, ms=ms)
 
 
+def freeze_window(world, count):
+    """Put so many records into partition 0, and freeze the minute in which they came."""
+    cluster, clock, _, freeze = world
+    put(cluster, 0, count)
+    clock.advance(60)
+    return freeze()
+
+
 def spans(window):
     return {p.p: (p.start, p.end) for p in window.partitions}

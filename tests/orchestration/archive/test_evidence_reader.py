@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock_client.audit import Claim, MonitoringEvent, TopicAccount
+from penstock_client.audit import Claim, TopicAccount
 from penstock_platform.domain.books import Book, WindowState
 from penstock_platform.domain.claims import StoredRecords
 from penstock_platform.domain.ranges import OffsetRange
@@ -17,6 +17,7 @@ from penstock_platform.resources.windows import WindowStore
 from penstock_platform.testing.archive import MemoryArchive
 from penstock_platform.testing.clock import EPOCH, ManualClock
 from penstock_platform.testing.cluster import MemoryCluster
+from penstock_platform.testing.events import make_event
 
 ORDERS = load_topic("metadata: {name: orders}\nland: {window: minutely}\naudit: {grace: 2m}")
 AUDIT = load_topic(f"metadata: {{name: {AUDIT_TOPIC}}}\nland: {{window: minutely}}")
@@ -54,20 +55,8 @@ class World:
             sequences=((self.sequence, self.sequence + records),),
             topic_id=self.cluster.topics["orders"].topic_id if topic_id == "now" else topic_id,
         )
-        return MonitoringEvent(
-            uuid=f"u{self.number}",
-            incarnation=incarnation,
-            number=self.number,
-            final=False,
-            client_id="c",
-            application="a",
-            host="h",
-            pid=1,
-            started_at_ms=0,
-            sent_at_ms=round(self.clock.now().timestamp() * 1000),
-            interval_ms=1000,
-            topics=(account,),
-        ).to_bytes()
+        sent_at_ms = round(self.clock.now().timestamp() * 1000)
+        return make_event(incarnation, self.number, account, sent_at_ms=sent_at_ms).to_bytes()
 
     def run(self, seconds, *, freeze=True, audited=True):
         """Let time pass; what is frozen, is when a minute is over."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from freezing import put, spans
+from freezing import freeze_window, put, spans
 
 from penstock_platform.domain.ranges import OffsetRange
 from penstock_platform.domain.topics import load_topic
@@ -39,9 +39,7 @@ def test_a_log_that_became_shorter_steps_the_chain_back(world):
 
 def test_a_log_that_was_cut_and_grew_again_is_windowed_from_the_cut(world):
     cluster, clock, _store, freeze = world
-    put(cluster, 0, 30)
-    clock.advance(60)
-    freeze()
+    freeze_window(world, 30)
     cluster.topics["t"].partitions[0].truncate(20)
     put(cluster, 0, 25)  # the regrown records reach beyond what was frozen
     clock.advance(60)
@@ -56,9 +54,7 @@ def test_a_log_that_was_cut_and_grew_again_is_windowed_from_the_cut(world):
 
 def test_an_election_without_loss_is_no_truncation(world):
     cluster, clock, store, freeze = world
-    put(cluster, 0, 30)
-    clock.advance(60)
-    freeze()
+    freeze_window(world, 30)
     cluster.topics["t"].partitions[0].elect()
     put(cluster, 0, 5)
     clock.advance(60)
@@ -69,9 +65,7 @@ def test_an_election_without_loss_is_no_truncation(world):
 
 def test_a_wiped_log_begins_again_at_0(world):
     cluster, clock, _store, freeze = world
-    put(cluster, 0, 30)
-    clock.advance(60)
-    freeze()
+    freeze_window(world, 30)
     cluster.topics["t"].partitions[0].truncate(0)
     put(cluster, 0, 4)
     clock.advance(60)
@@ -82,9 +76,7 @@ def test_a_wiped_log_begins_again_at_0(world):
 
 def test_without_an_answer_about_the_old_epoch_nothing_is_frozen(world, monkeypatch):
     cluster, clock, store, freeze = world
-    put(cluster, 0, 30)
-    clock.advance(60)
-    freeze()
+    freeze_window(world, 30)
     cluster.topics["t"].partitions[0].truncate(20)
     clock.advance(60)
 
@@ -100,9 +92,7 @@ def test_without_an_answer_about_the_old_epoch_nothing_is_frozen(world, monkeypa
 def test_an_epoch_that_goes_back_stops_the_freeze(world):
     cluster, clock, store, freeze = world
     cluster.topics["t"].partitions[0].elect(3)
-    put(cluster, 0, 30)
-    clock.advance(60)
-    freeze()
+    freeze_window(world, 30)
     stale = cluster.topics["t"].partitions[0]
     stale.epochs = [(0, 0), (2, 5)]
     del stale.records[12:]

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock_client.audit import Claim, MonitoringEvent, TopicAccount
+from penstock_client.audit import Claim, TopicAccount
 from penstock_platform.components import landing
 from penstock_platform.components.plan import TopicPlan
 from penstock_platform.components.platform_component import PlatformSpec, build_platform
@@ -51,6 +51,7 @@ from penstock_platform.settings import Settings
 from penstock_platform.testing.archive import MemoryArchive
 from penstock_platform.testing.clock import EPOCH, ManualClock
 from penstock_platform.testing.cluster import MemoryCluster
+from penstock_platform.testing.events import make_event
 
 INCARNATION = 4711
 ROW_TYPES = (np.int32, np.int64, np.uint64)
@@ -288,26 +289,18 @@ class Stage:
     def claim(self, *ranges: OffsetRange) -> None:
         """Publish the evidence for these offsets; sequences are offsets, digests 0."""
         self.events += 1
-        event = MonitoringEvent(
-            uuid=uuid.uuid4().hex,
-            incarnation=INCARNATION,
-            number=self.events,
-            final=False,
-            client_id="test",
-            application="test",
-            host="here",
-            pid=1,
-            started_at_ms=0,
+        account = TopicAccount(
+            self.topic,
+            claims=tuple(Claim(r.partition, r.start, r.end, 0) for r in ranges),
+            sequences=tuple((r.start, r.end) for r in ranges),
+            records=sum(map(len, ranges)),
+        )
+        event = make_event(
+            INCARNATION,
+            self.events,
+            account,
             sent_at_ms=int(self.twin.clock.now().timestamp() * 1000),
-            interval_ms=2000,
-            topics=(
-                TopicAccount(
-                    self.topic,
-                    claims=tuple(Claim(r.partition, r.start, r.end, 0) for r in ranges),
-                    sequences=tuple((r.start, r.end) for r in ranges),
-                    records=sum(map(len, ranges)),
-                ),
-            ),
+            uuid=uuid.uuid4().hex,
         )
         self.twin.kafka.memory.append(AUDIT_TOPIC, 0, event.to_bytes())
 

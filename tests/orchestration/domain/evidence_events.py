@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from penstock_client.audit import Claim, FailedRecords, MonitoringEvent, TopicAccount
+from penstock_client.audit import Claim, FailedRecords, TopicAccount
 from penstock_platform.domain.claims import (
     StoredRecords,
 )
 from penstock_platform.domain.clock import from_iso
 from penstock_platform.domain.evidence import Circumstances, produced_equals_stored
 from penstock_platform.domain.unjudged import EvidenceGaps
+from penstock_platform.testing.events import make_event
 from penstock_platform.testing.windows import make_window
 
 GRACE = timedelta(minutes=15)
@@ -22,20 +23,7 @@ A, B = 111, 222
 
 
 def event(incarnation, number, *accounts, final=False, sent_at_ms=FROZEN_MS - 5000, uuid=None):
-    return MonitoringEvent(
-        uuid=uuid or f"{incarnation}-{number}",
-        incarnation=incarnation,
-        number=number,
-        final=final,
-        client_id="c",
-        application="a",
-        host="h",
-        pid=1,
-        started_at_ms=0,
-        sent_at_ms=sent_at_ms,
-        interval_ms=2000,
-        topics=accounts,
-    )
+    return make_event(incarnation, number, *accounts, sent_at_ms=sent_at_ms, final=final, uuid=uuid)
 
 
 def account(*claims, sequences=(), failed=(), topic="orders"):
