@@ -129,7 +129,12 @@ SUBJECTS |= {
             "transactions/markers",
             "transactions/topic",
             "transactions/transaction_records",
-        ): ("transactions/test_txn_coordinator", "transactions/test_txn_formats"),
+        ): (
+            "transactions/test_txn_coordinator",
+            "transactions/test_txn_refusals",
+            "transactions/test_txn_markers",
+            "transactions/test_txn_formats",
+        ),
         ("security/scram", "security/sasl", "security/users"): ("security/test_scram",),
         ("security/acls", "security/authorizer", "security/acl_store"): (
             "security/test_authorizer",

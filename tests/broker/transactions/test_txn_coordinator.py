@@ -5,23 +5,26 @@ from __future__ import annotations
 import errno
 
 import pytest
-from txn_house import DATA, ID_EXPIRATION_MS, TIMEOUT_MS, TOPIC, Harness, transactional_batch
+from txn_house import (
+    DATA,
+    ID_EXPIRATION_MS,
+    TIMEOUT_MS,
+    TOPIC,
+    Harness,
+    refused,
+    state,
+    transactional_batch,
+)
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock_broker.errors import ErrorCode, KafkaError
+from penstock_broker.errors import ErrorCode
 from penstock_broker.log.markers import Marker, read_marker
 from penstock_broker.transactions.coordinator import MARKERS_AT_ONCE
 from penstock_broker.transactions.states import TransactionState
-from penstock_broker.transactions.transaction import LAST_EPOCH
 from penstock_broker.wire.records import RecordBatch
 
-
-def refused(code: ErrorCode) -> pytest.RaisesExc[KafkaError]:
-    return pytest.RaisesExc(KafkaError, check=lambda error: error.code is code)
-
-
-def state(harness: Harness, transactional_id: str = "x") -> TransactionState:
-    return harness.transactions.describe(transactional_id).state
+LAST_EPOCH = 32_766
+"""The last epoch that a producer gets; 32,767 is kept, to fence it (``isEpochExhausted``)."""
 
 
 # -- InitProducerId --------------------------------------------------------------------------
@@ -129,6 +132,8 @@ def test_used_up_epochs_give_a_new_producer_id() -> None:
     assert new[0] != old[0]
     assert new[1] == 0
     assert harness.init(expected=old) == new
+    with refused(ErrorCode.PRODUCER_FENCED):
+        harness.init(expected=(old[0] + 1_000, old[1]))
     assert harness.init() == (new[0], 1)
 
 
@@ -137,7 +142,7 @@ def test_only_who_was_there_may_repeat_itself_after_the_epochs_are_used_up() -> 
     old = use_up_epochs(harness)
     new = harness.init()  # somebody else
     assert new[0] != old[0]
-    for expected in (old, (old[0], 3), (new[0] + 1_000, LAST_EPOCH)):
+    for expected in (old, (old[0], 3), (old[0], new[1]), (new[0] + 1_000, LAST_EPOCH)):
         with refused(ErrorCode.PRODUCER_FENCED):
             harness.init(expected=expected)
     assert harness.init(expected=new) == (new[0], new[1] + 1)
@@ -183,13 +188,12 @@ def test_the_last_epoch_can_still_be_fenced() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_timeouts_have_bounds(timeout_ms: int) -> None:
+    harness = Harness()
     with refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT):
-        Harness().transactions.init_producer_id("x", timeout_ms)
-
-
-def test_an_empty_id_is_no_id() -> None:
-    with refused(ErrorCode.INVALID_REQUEST):
-        Harness().init("")
+        harness.transactions.init_producer_id("x", timeout_ms)
+    for allowed in (1, 900_000):
+        harness.transactions.init_producer_id("x", allowed)
+        assert harness.transactions.describe("x").timeout_ms == allowed
 
 
 # -- a transaction -----------------------------------------------------------------------------
@@ -290,7 +294,8 @@ def test_many_partitions_do_not_hold_up_the_others() -> None:
     producer = harness.init()
     harness.add(producer, *range(harness.partitions))
     harness.end(producer, commit=True)
-    assert len(harness.transactions.describe("x").partitions) == 50
+    left = {(TOPIC, index) for index in range(MARKERS_AT_ONCE, harness.partitions)}
+    assert harness.transactions.describe("x").partitions == left
     harness.clock.run_ready()
     assert state(harness) is TransactionState.COMPLETE_COMMIT
 
@@ -377,6 +382,10 @@ def test_lists_have_filters() -> None:
     assert ids([], [producer[0]], -1) == ["open"]
     assert ids(["Ongoing"], [], 1_000) == []
     assert ids(["Ongoing"], [], 999) == ["open"]
+    harness.clock.jump(-1_000)
+    assert ids(["Ongoing"], [], 0) == []
+    harness.clock.jump(-1)
+    assert ids(["Ongoing"], [], -1) == ["open"], "begun in the future, and no filter"
     assert harness.transactions.find(["Odd", "Empty"], [], -1)[1] == ["Odd"]
 
 

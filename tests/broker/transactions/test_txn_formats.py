@@ -15,6 +15,7 @@ from penstock_broker.testing import MemFiles
 from penstock_broker.transactions.states import BY_TITLE, TransactionState
 from penstock_broker.transactions.transaction import Transaction
 from penstock_broker.transactions.transaction_records import (
+    TransactionValue,
     decode_key,
     decode_value,
     encode_key,
@@ -22,6 +23,7 @@ from penstock_broker.transactions.transaction_records import (
 )
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.records import LENGTH_END, PLACE, RecordBatch
+from penstock_broker.wire.schema import decode
 
 # Kafka's TransactionState: the byte that is stored, and the word that clients filter by.
 KAFKAS_STATES = {
@@ -88,6 +90,19 @@ def test_keys_of_the_internal_topic() -> None:
     assert encode_key("capture-x").hex() == KEY
     assert decode_key(bytes.fromhex(KEY)) == "capture-x"
     assert decode_key(b"\0\7future") is None
+    long = "x" * 4_096
+    assert decode_key(encode_key(long)) == long
+
+
+def test_partitions_are_written_by_topic_and_in_order() -> None:
+    """Equal transactions have equal records, in whichever order their partitions came."""
+    names, indexes = ["a", "b", "c"], list(range(9))
+    partitions = frozenset((name, index) for index in indexes for name in names)
+    state = TransactionState.ONGOING
+    data = encode_value(Transaction("x", 7, 1, 0, state=state, partitions=partitions))
+    value, _ = decode(TransactionValue, 1, data, 2)
+    found = [(topic.topic, topic.partition_ids) for topic in value.partitions or ()]
+    assert found == [(name, indexes) for name in names]
 
 
 def test_values_of_version_0_are_read() -> None:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from storage import Storage
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -14,11 +15,13 @@ from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinat
 from penstock_broker.groups.members import GroupLimits
 from penstock_broker.groups.offset_records import CommittedOffset
 from penstock_broker.log.append_result import AppendResult
+from penstock_broker.metrics import Metrics
 from penstock_broker.replication.partition import Partition
 from penstock_broker.steps import run
 from penstock_broker.testing import MemFiles, SimClock
 from penstock_broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from penstock_broker.transactions.markers import MarkerWriter
+from penstock_broker.transactions.states import TransactionState
 from penstock_broker.transactions.topic import TransactionsTopic
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.records import iter_batches
@@ -40,8 +43,10 @@ class Harness:
         *,
         partitions: int = 3,
         settings: dict[str, str] | None = None,
+        limits: TransactionLimits | None = None,
     ) -> None:
         self.clock = clock or SimClock()
+        self.metrics = Metrics()
         self.files = files or MemFiles(self.clock)
         self.partitions = partitions
         self.settings = SETTINGS if settings is None else settings
@@ -75,7 +80,8 @@ class Harness:
                 self.clock, self.replicas, self.groups.offsets.transaction_decided
             ),
             new_producer_id=lambda: next(ids),
-            limits=TransactionLimits(900_000, ID_EXPIRATION_MS),
+            limits=limits or TransactionLimits(),
+            metrics=self.metrics,
         )
         self.transactions.load(self.topic.load())
         self.transactions.resume()
@@ -148,6 +154,15 @@ class Harness:
     def read(self, index: int = 0, *, max_bytes: int = 1 << 20) -> list[str]:
         """What a read_committed consumer gets that reads the partition in pieces."""
         return read_committed(self.partition(index), max_bytes)
+
+
+def state(harness: Harness, transactional_id: str = "x") -> TransactionState:
+    return harness.transactions.describe(transactional_id).state
+
+
+def refused(code: ErrorCode) -> pytest.RaisesExc[KafkaError]:
+    """Expects a KafkaError of this code."""
+    return pytest.RaisesExc(KafkaError, check=lambda error: error.code is code)
 
 
 def transactional_batch(producer: tuple[int, int], value: str, sequence: int = 0) -> memoryview:

@@ -119,7 +119,6 @@ class TransactionCoordinator:
         """Leave what is not finished to the next start."""
         for timer in self._timed.values():
             timer.cancel()
-        self._timed.clear()
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -315,11 +314,8 @@ class TransactionCoordinator:
         """Write the markers of a prepared transaction, then say that they are written; go on
         later where that is not possible now, or where there are many."""
         self._timed.pop(transactional_id, None)
-        transaction = self._transactions.get(transactional_id)
-        if transaction is None or not transaction.state.is_prepared:
-            return
         try:
-            later = self._write_markers(transaction)
+            later = self._write_markers(self._transactions[transactional_id])
             transaction = self._transactions[transactional_id]
             if later is None:
                 self._put(transaction.completed(self._clock.now_ms()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -71,19 +72,21 @@ class MarkerWriter:
         self._clock = clock
         self._replicas = replicas
         self._offsets_decided = offsets_decided
-        self._on_their_way: dict[tuple[str, int, int], int] = {}
-        """(topic, partition, producer id) -> the offset of its marker."""
+        self._on_their_way: dict[tuple[str, int, int], tuple[uuid.UUID, int]] = {}
+        """(topic, partition, producer id) -> the topic's id and the offset of its marker. The id,
+        because the topic may be deleted meanwhile, and another made of that name."""
 
     def write(
         self, transaction: Transaction, topic: str, partition: int, coordinator_epoch: int
     ) -> Written:
         key = (topic, partition, transaction.producer_id)
-        written_at = self._on_their_way.pop(key, None)
-        if written_at is not None:
+        written = self._on_their_way.pop(key, None)
+        if written is not None:
+            topic_id, offset = written
             found = self._replicas.find(topic, partition)
-            if found is None or found.high_watermark > written_at:
+            if found is None or found.topic_id != topic_id or found.high_watermark > offset:
                 return Written.COUNTS
-            self._on_their_way[key] = written_at
+            self._on_their_way[key] = written
             return Written.IS_ON_ITS_WAY if found.is_online else Written.FAILED
         marker = Marker(transaction.is_commit, coordinator_epoch)
         return self._append(
@@ -114,7 +117,7 @@ class MarkerWriter:
             self._offsets_decided(index, producer_id, marker.is_commit)
         if partition.high_watermark > result.last_offset:
             return Written.COUNTS
-        self._on_their_way[topic, index, producer_id] = result.last_offset
+        self._on_their_way[topic, index, producer_id] = partition.topic_id, result.last_offset
         return Written.IS_ON_ITS_WAY
 
     def open(self) -> list[OpenTransaction]:

@@ -84,7 +84,6 @@ class TransactionsTopic(InternalTopic):
         return self.partition(transactional_id).leader_epoch
 
     def write(self, transactional_id: str, transaction: Transaction | None) -> None:
-        self.ensure_topic()
         partition = self.partition(transactional_id)
         value = None if transaction is None else encode_value(transaction)
         record = NewRecord(encode_key(transactional_id), value, self._clock.now_ms())
