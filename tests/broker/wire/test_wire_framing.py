@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock_broker.wire.errors import DecodeError
-from penstock_broker.wire.framing import CAPACITY_KEPT_MAX, FrameReader
+from penstock_broker.wire.framing import (
+    BUSY_CAPACITY_MAX,
+    CAPACITY,
+    CAPACITY_KEPT_MAX,
+    FIRST_CAPACITY,
+    FRAMES_AT_ONCE,
+    FrameReader,
+)
 
 FRAME_MAX = 100_000
 
@@ -125,3 +132,47 @@ def test_a_large_buffer_is_given_back() -> None:
     assert len(reader.get_buffer()) <= 64 * 1024
     reader.feed(framed(b"after"))
     assert drain(reader) == [b"after"]
+
+
+def read_of(reader: FrameReader, stream: bytes) -> int:
+    """One read of the socket, which takes as much as there is room for; its size."""
+    room = reader.get_buffer()
+    count = min(len(room), len(stream))
+    room[:count] = stream[:count]
+    reader.buffer_updated(count)
+    return count
+
+
+@pytest.mark.parametrize(
+    ("size", "room"),
+    [
+        (100, CAPACITY),
+        (5_000, FRAMES_AT_ONCE * 5_004),
+        (10_500, FRAMES_AT_ONCE * 10_504),
+        (60_000, BUSY_CAPACITY_MAX),
+    ],
+)
+def test_a_connection_that_fills_its_buffer_gets_room_for_many_frames(size: int, room: int) -> None:
+    """A buffer that takes a few frames makes each of them pay for its read; one that takes
+    thousands would hold up other connections."""
+    reader = FrameReader(FRAME_MAX)
+    stream, position, reads = framed(b"x" * size) * (2_000_000 // size), 0, []
+    while position < len(stream):
+        reads.append(read_of(reader, stream[position:]))
+        position += reads[-1]
+        assert all(len(frame) == size for frame in drain(reader))
+        reader.release()
+    assert reads[0] == FIRST_CAPACITY
+    assert room - size - 4 <= max(reads) <= room
+    assert len(reader._view) == room
+    reader.shrink()
+    assert len(reader._view) == FIRST_CAPACITY
+
+
+def test_a_connection_with_a_frame_now_and_then_stays_small() -> None:
+    reader = FrameReader(FRAME_MAX)
+    for _ in range(100):
+        reader.feed(framed(b"x" * 10_000))
+        assert len(drain(reader)) == 1
+        reader.release()
+    assert len(reader._view) == CAPACITY

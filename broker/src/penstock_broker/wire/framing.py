@@ -21,6 +21,13 @@ FIRST_CAPACITY: Final = 4 * 1024
 CAPACITY: Final = 64 * 1024
 """What a connection holds that sends, in bytes, until :meth:`FrameReader.shrink`."""
 
+BUSY_CAPACITY_MAX: Final = 256 * 1024
+"""What a connection may hold instead that fills this buffer too, in bytes."""
+
+FRAMES_AT_ONCE: Final = 24
+"""Frames that such a connection has room for: each read costs as much as several of them. Where
+`CAPACITY` holds more it stays, because thousands of frames would hold up other connections."""
+
 CAPACITY_KEPT_MAX: Final = 4 * 1024 * 1024
 """A buffer that one large frame made bigger than this is given back after it."""
 
@@ -131,7 +138,10 @@ class FrameReader:
 
     def _make_room(self, wanted: int) -> None:
         unread = self._written - self._read
-        is_busy = len(self._view) < self._capacity and self._written == len(self._view)
+        room = self._capacity
+        if self._written == len(self._view) >= room:
+            room = max(room, min(FRAMES_AT_ONCE * wanted, BUSY_CAPACITY_MAX))
+        is_busy = len(self._view) < room and self._written == len(self._view)
         if (
             self._kept == self._read
             and self._read
@@ -140,7 +150,7 @@ class FrameReader:
         ):
             self._view[:unread] = self._view[self._read : self._written]
         else:
-            grown = memoryview(bytearray(max(wanted, 2 * unread, self._capacity)))
+            grown = memoryview(bytearray(max(wanted, 2 * unread, room)))
             grown[:unread] = self._view[self._read : self._written]
             self._view = grown
         self._kept = self._read = 0
