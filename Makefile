@@ -9,7 +9,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 UV_VERSION := 0.13.8
 BIN := .venv/bin
-PROJECTS := broker broker/client platform pipelines
+PROJECTS := broker broker/client platform deploy/services pipelines
 INSTALLED := .venv/.installed
 OLD_LIBRDKAFKA := tests/broker/clients/librdkafka
 
@@ -38,7 +38,7 @@ $(INSTALLED): requirements.lock $(PROJECTS:%=%/pyproject.toml) $(wildcard $(OLD_
 	$(call old_librdkafka)
 	@touch $(INSTALLED)
 
-lock: ## renew requirements.lock from the four pyproject.toml
+lock: ## renew requirements.lock from the five pyproject.toml
 	@$(call bring_uv) && "$$uv" lock && "$$uv" export --quiet --frozen --all-packages --all-groups \
 		--no-emit-workspace --no-header --output-file requirements.lock
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["penstock_services.testing.fixtures", "real_services"]
+
 # No property asserts speed: an example may take as long as a busy machine needs.
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]

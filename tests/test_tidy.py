@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-DISTRIBUTIONS = ("broker", "broker/client", "platform", "pipelines")
+DISTRIBUTIONS = ("broker", "broker/client", "platform", "deploy/services", "pipelines")
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 600
 
@@ -31,7 +31,7 @@ MADE = {
     *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".import_linter_cache"),
 }
 # Where a clock may be read: everywhere else time is a parameter.
-CLOCK_MODULES = {"clock.py"}
+CLOCK_MODULES = {"clock.py", "system_clock.py"}
 CLOCK_CALLS = {
     ("time", "time"),
     ("time", "time_ns"),
@@ -84,7 +84,7 @@ def test_the_folder_called_platform_shadows_nothing() -> None:
     assert run.returncode == 0, run.stderr.decode()
 
 
-@pytest.mark.parametrize("distribution", ["broker", "platform", "pipelines"])
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_distribution_folders_hold_no_modules(distribution: str) -> None:
     strays = [p.name for p in (ROOT / distribution).glob("*.py")]
     assert not strays, f"{distribution}/ holds modules: {strays}; they belong in src/"
@@ -153,6 +153,31 @@ def test_the_search_for_sleeps_finds_them() -> None:
     code = "time.sleep(0.1); asyncio.sleep(n); sleep(1); sleep(0); threading.Event().wait(0.1)"
     code += "; asyncio.sleep(0); event.wait(1)"
     assert len(list(sleeps(ast.parse(code)))) == 4
+
+
+PLATFORM = ROOT / "platform/src/penstock_platform"
+# What a model may import beside models: the vocabulary of all features, pure as well.
+VOCABULARY = {"clock", "outages", "problems", "ranges", "toml_lines"}
+
+
+def is_model(module: str) -> bool:
+    parts = module.split(".")[1:]
+    return "model" in parts or parts[0] in VOCABULARY
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.is_relative_to(PLATFORM)], ids=relative)
+def test_a_model_imports_models_alone(path: Path) -> None:
+    """What decides is pure: no store, no session, no Dagster, however indirectly."""
+    own = ".".join(path.relative_to(PLATFORM.parent).with_suffix("").parts)
+    if path == PLATFORM / "__init__.py" or not is_model(own):
+        return
+    imported = {
+        node.module
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+    impure = {m for m in imported if m.startswith("penstock_platform.") and not is_model(m)}
+    assert not impure, f"{impure}: a model imports models and the vocabulary alone"
 
 
 def test_only_one_module_imports_kazoo() -> None:

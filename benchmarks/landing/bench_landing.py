@@ -35,16 +35,17 @@ import psutil
 from confluent_kafka import Producer
 
 from penstock_client.audit import AuditHeader
-from penstock_platform.domain.contract import load_contract
-from penstock_platform.domain.cron import CronWindow
-from penstock_platform.domain.reconcile import stored_equals_landed
-from penstock_platform.domain.topics import bronze_table
-from penstock_platform.domain.windows import FreezePlan, Window, plan_freeze
-from penstock_platform.resources.connections import Connections
-from penstock_platform.resources.landing import land_window, parse_window
-from penstock_platform.spark.stored import stored_records
+from penstock_platform.connections import Connections
+from penstock_platform.landing.attempt import land_window, parse_window
+from penstock_platform.reconciliation.model.equations import stored_equals_landed
+from penstock_platform.reconciliation.spark_stored import stored_records
 from penstock_platform.testing.clock import EPOCH
-from penstock_platform.testing.services import Services, settings_on_free_ports
+from penstock_platform.topics.model.contract import load_contract
+from penstock_platform.topics.model.cron import CronWindow
+from penstock_platform.topics.model.declaration import bronze_table
+from penstock_platform.windows.model.window import FreezePlan, Window, plan_freeze
+from penstock_platform.windows.store import WindowStore
+from penstock_services.testing.services import Services, settings_on_free_ports
 
 T = TypeVar("T")
 SCHEMA = {
@@ -218,7 +219,7 @@ def fill(
                 producer.poll(0.05)
     assert producer.flush(120) == 0
     ref = penstock.kafka.ref(topic)
-    newest = penstock.windows.newest(ref)
+    newest = WindowStore.of(penstock).newest(ref)
     opens = EPOCH + timedelta(minutes=newest.sequence + 1 if newest else 0)
     due = CronWindow(opens, opens + timedelta(minutes=1))
     plan = FreezePlan(
@@ -229,7 +230,7 @@ def fill(
         code_version="bench",
     )
     (window,) = plan_freeze(plan, newest, [due])
-    assert penstock.windows.publish(window)
+    assert WindowStore.of(penstock).publish(window)
     return window
 
 

@@ -23,9 +23,9 @@ from pathlib import Path
 import psutil
 from dagster import DagsterInstance
 
-from penstock_platform.services.run_launcher import WORKER_TAG
 from penstock_platform.settings import Settings
-from penstock_platform.testing.services import free_ports
+from penstock_services.run_launcher import WORKER_TAG
+from penstock_services.testing.services import free_ports
 
 PORTS = ("KAFKA_PORT", "S3_PORT", "SPARK_PORT", "DAGSTER_PORT", "DAGSTER_CODE_SERVER_PORT")
 SAMPLE_SECONDS = 0.5

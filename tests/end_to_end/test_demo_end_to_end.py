@@ -22,9 +22,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
-from penstock_platform.resources.lake import pyiceberg_properties
+from penstock_platform.lake.tables import pyiceberg_properties
 from penstock_platform.settings import Settings
-from penstock_platform.testing.services import Services, free_ports
+from penstock_services.testing.services import Services, free_ports
 
 pytestmark = [pytest.mark.services, pytest.mark.end_to_end]
 DEMO_SECONDS_MAX = 3 * 3600  # against hanging; a quiet machine needs three minutes

@@ -28,29 +28,33 @@ from trying import survivors_of
 
 SURVIVORS = Path(__file__).with_name("survivors.md")
 GOAL = 0.95
-DOMAIN = "platform/src/penstock_platform/domain"
-DOMAIN_TESTS = "tests/orchestration/domain"
+PLATFORM = "platform/src/penstock_platform"
 CLIENT = "broker/client/src/penstock_client"
 # The nearest tests first: a mutant ends at the first that fails.
 SUBJECTS: dict[str, tuple[str, ...]] = {
-    f"{DOMAIN}/{module}.py": tuple(f"{DOMAIN_TESTS}/test_{name}.py" for name in tests)
+    f"{PLATFORM}/{module}.py": tuple(f"tests/{name}.py" for name in tests)
     for module, tests in {
-        "ranges": ("ranges",),
-        "reconcile": ("reconcile", "table_views"),
-        "books": ("books_object", "book_words", "acceptance", "reconcile"),
-        "retention": ("retention_plan", "acceptance"),
-        "incidents": ("alert_texts", "incidents"),
-        "incident_states": ("incident_rules", "incidents"),
-        "recovery": ("rerun_source",),
-        "truncation": ("truncation",),
-        "recreation": ("recreation",),
-        "chain_health": ("chain_problems", "chain_health"),
+        "ranges": ("test_ranges",),
+        "windows/model/window": ("windows/test_window_plan", "windows/test_window_store"),
+        "windows/model/truncation": ("windows/test_truncation",),
+        "reconciliation/model/equations": (
+            "reconciliation/test_reconcile",
+            "reconciliation/test_table_views",
+        ),
+        "reconciliation/model/books": (
+            "reconciliation/test_books_object",
+            "reconciliation/test_book_words",
+            "reconciliation/test_acceptance",
+            "reconciliation/test_reconcile",
+        ),
+        "reconciliation/model/recovery": ("reconciliation/test_rerun_source",),
+        "reconciliation/model/recreation": ("reconciliation/test_recreation",),
+        "retention/model": ("retention/test_retention_plan", "reconciliation/test_acceptance"),
+        "alerts/model/incidents": ("alerts/test_alert_texts", "alerts/test_incidents"),
+        "alerts/model/incident_states": ("alerts/test_incident_rules", "alerts/test_incidents"),
+        "alerts/model/chain_health": ("alerts/test_chain_problems", "alerts/test_chain_health"),
     }.items()
 }
-SUBJECTS[f"{DOMAIN}/windows.py"] = (
-    f"{DOMAIN_TESTS}/test_window_plan.py",
-    "tests/orchestration/archive/test_window_store.py",
-)
 SUBJECTS[f"{CLIENT}/ledger.py"] = ("tests/client/test_ledger.py",)
 SUBJECTS |= {
     f"broker/src/penstock_broker/{module}.py": tuple(f"tests/broker/{name}.py" for name in tests)

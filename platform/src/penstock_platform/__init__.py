@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock_platform.components.platform_component import PlatformComponent
-    from penstock_platform.components.quality import QualityComponent
     from penstock_platform.components.topic import TopicComponent
+    from penstock_platform.quality.suite import QualityComponent
 
 __all__ = ["PlatformComponent", "QualityComponent", "TopicComponent"]
 
 _HOMES = {
     "PlatformComponent": "penstock_platform.components.platform_component",
-    "QualityComponent": "penstock_platform.components.quality",
+    "QualityComponent": "penstock_platform.quality.suite",
     "TopicComponent": "penstock_platform.components.topic",
 }
 

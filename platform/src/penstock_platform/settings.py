@@ -21,13 +21,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from penstock_platform.domain.problems import KeyPath, is_secret, meant, place, problems_of
-from penstock_platform.domain.toml_lines import toml_lines
+from penstock_platform.problems import KeyPath, is_secret, meant, place, problems_of
+from penstock_platform.toml_lines import toml_lines
 
 SETTINGS_FILE = "penstock.toml"
 PREFIX = "PENSTOCK_"
 FILE_SUFFIX = "_FILE"  # the variable names a file that holds the value
 HOME_VARIABLE = "PENSTOCK_HOME"
+# The code location of a project that `penstock init` made, and that `penstock up` serves.
+LOCATION_NAME = "pipelines"
 # Read outside this file: the cache of jars, traces of errors, and what services carry.
 OTHER_VARIABLES = (
     "PENSTOCK_CACHE",
@@ -160,6 +162,11 @@ class Settings(_Section):
     @property
     def dagster_url(self) -> str:
         return f"http://{self.local_address}:{self.dagster.port}"
+
+    @property
+    def supervisor_conf(self) -> Path:
+        """There where ``penstock up`` has started services of this home."""
+        return self.home / "services" / "supervisord.conf"
 
     @property
     def alert_file(self) -> Path:

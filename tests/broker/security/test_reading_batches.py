@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from penstock_platform.domain.ranges import OffsetRange
-from penstock_platform.resources import batches, protocol_client
-from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.kafka import batches, protocol_client
+from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.ranges import OffsetRange
 from penstock_platform.settings import KafkaSettings, Settings
 
 TOPIC = "aborted"

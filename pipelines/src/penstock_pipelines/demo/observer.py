@@ -9,12 +9,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock_platform.alerts.channels import read_alerts
 from penstock_platform.cli.project import Connections
 from penstock_platform.cli.window import summary
-from penstock_platform.domain.books import WindowState
-from penstock_platform.domain.windows import TopicRef, Window
-from penstock_platform.resources.alerts import read_alerts
-from penstock_platform.resources.kafka import ClusterError
+from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.model import TopicRef
+from penstock_platform.reconciliation.model.books import WindowState
+from penstock_platform.reconciliation.store import BookStore
+from penstock_platform.windows.model.window import Window
+from penstock_platform.windows.store import WindowStore
 
 UNDECIDED = frozenset({WindowState.FROZEN, WindowState.LANDED, WindowState.PENDING})
 
@@ -56,12 +59,12 @@ class Observer:
     def begin(self) -> None:
         """Windows frozen from here on are the demo's; older ones are of a run before."""
         for topic in self._topics:
-            newest = self._penstock.windows.newest(self._ref(topic))
+            newest = WindowStore.of(self._penstock).newest(self._ref(topic))
             self._first[topic] = newest.sequence + 1 if newest is not None else 0
 
     def windows(self, topic: str) -> list[Seen]:
         """The topic's windows since ``begin``, oldest first, each as it stands now."""
-        store = self._penstock.windows
+        store = WindowStore.of(self._penstock)
         return [self._see(w) for w in store.all(self._ref(topic), self._first[topic])]
 
     def all_windows(self) -> list[Seen]:
@@ -78,7 +81,7 @@ class Observer:
 
     def incarnations_unaudited(self, window: Window) -> set[str]:
         """Producers whose records in the window carry no claim."""
-        book = self._penstock.windows.newest_book(window.ref, window.sequence)
+        book = BookStore.of(self._penstock).newest_book(window.ref, window.sequence)
         findings = [f for r in (book.equations if book else ()) for f in r.findings]
         return {str(f.incarnation) for f in findings if f.state is WindowState.UNAUDITED}
 

@@ -24,7 +24,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import EqualTo
 
-from penstock_platform.resources.lake import pyiceberg_properties
+from penstock_platform.lake.tables import pyiceberg_properties
 from penstock_platform.settings import Settings
 
 ATTEMPTS_MAX = 200  # on a slow machine every other commit comes in between

@@ -17,12 +17,12 @@ from rich.console import Console
 from penstock_pipelines.demo.crew import ProducerProcesses, Role
 from penstock_pipelines.demo.observer import Observer, Seen, coordinates, find_alert
 from penstock_platform.cli.project import Connections
-from penstock_platform.domain.books import WindowState
-from penstock_platform.domain.clock import from_iso
-from penstock_platform.domain.topics import table_part
-from penstock_platform.domain.windows import Window
-from penstock_platform.resources.clock import SystemClock
+from penstock_platform.clock import from_iso
+from penstock_platform.reconciliation.model.books import WindowState
 from penstock_platform.settings import Settings
+from penstock_platform.system_clock import SystemClock
+from penstock_platform.topics.model.declaration import table_part
+from penstock_platform.windows.model.window import Window
 
 AUDIT = "__penstock_audit"
 TOPICS = ("flights", "weather", "host.metrics", AUDIT)

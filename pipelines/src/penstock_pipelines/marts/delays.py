@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sf
 
-from penstock_platform.domain.topics import silver_table
+from penstock_platform.topics.model.declaration import silver_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from penstock_platform.alerts.channels import Alert, Alerts, headline, read_alerts
 from penstock_platform.cli.console import console, output_option, print_json, settings, table
-from penstock_platform.domain.clock import to_iso
-from penstock_platform.resources.alerts import Alert, Alerts, headline, read_alerts
-from penstock_platform.resources.clock import SystemClock
+from penstock_platform.clock import to_iso
+from penstock_platform.system_clock import SystemClock
 
 
 @click.group()

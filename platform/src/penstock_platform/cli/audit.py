@@ -8,6 +8,15 @@ from typing import Any
 import click
 from rich.markup import escape
 
+from penstock_platform.alerts.dagster_state import dagster_facts, managed
+from penstock_platform.alerts.health import HealthReader
+from penstock_platform.alerts.model.chain_health import (
+    CAUSES,
+    Kind,
+    Problem,
+    judge_chain,
+    judge_platform,
+)
 from penstock_platform.cli.console import (
     NotBalancedError,
     console,
@@ -27,18 +36,10 @@ from penstock_platform.cli.window import (
     summary,
     windows_of,
 )
-from penstock_platform.domain.books import WindowState
-from penstock_platform.domain.chain_health import (
-    CAUSES,
-    Kind,
-    Problem,
-    judge_chain,
-    judge_platform,
-)
-from penstock_platform.domain.topics import AUDIT_TOPIC, TopicSpec
-from penstock_platform.resources.health import HealthReader
-from penstock_platform.resources.kafka import ClusterError
-from penstock_platform.services.dagster_state import dagster_facts, managed
+from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.reconciliation.model.books import WindowState
+from penstock_platform.reconciliation.store import BookStore
+from penstock_platform.topics.model.declaration import AUDIT_TOPIC, TopicSpec
 
 NOT_BALANCED = 3
 FINE = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRED})
@@ -82,7 +83,7 @@ def command(ctx: click.Context, /, topic: str, output: str, **chosen: Any) -> No
     due = [w.sequence for w in windows if w.ref == newest]
     looked = prove_now(penstock, newest, due) if chosen["again"] else []
     describe = details if name is not None else summary
-    proofs = {ref: penstock.windows.newest_proof(ref) for ref in chains}
+    proofs = {ref: BookStore.of(penstock).newest_proof(ref) for ref in chains}
     rows = [with_proof_time(describe(penstock, w), proofs.get(w.ref)) for w in windows]
     wrong = unbalanced(penstock, topic, rows)
     balanced = not wrong and not problems and not any(one.error for one in looked)

@@ -15,9 +15,9 @@ from penstock_platform.cli.console import (
     settings,
 )
 from penstock_platform.cli.errors import USAGE
-from penstock_platform.resources.connections import Connections
-from penstock_platform.resources.identity import adopt as record_found
-from penstock_platform.resources.identity import archive_id, recorded
+from penstock_platform.connections import Connections
+from penstock_platform.identity import adopt as record_found
+from penstock_platform.identity import archive_id, recorded
 
 
 @click.group()

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from penstock_platform.cli.console import CommandError
-from penstock_platform.domain.windows import TopicRef
-from penstock_platform.resources.connections import Connections
+from penstock_platform.connections import Connections
+from penstock_platform.kafka.model import TopicRef
+from penstock_platform.windows.store import WindowStore
 
 EVERY = "all"
 
@@ -31,7 +32,7 @@ def chains_of(penstock: Connections, topic: str, incarnation: str | None) -> lis
     if incarnation is None:
         return [penstock.kafka.ref(topic)]
     cluster_id = penstock.kafka.cluster_id()
-    known = penstock.windows.incarnations(cluster_id, topic)
+    known = WindowStore.of(penstock).incarnations(cluster_id, topic)
     if incarnation == EVERY and known:
         return [TopicRef(cluster_id, topic, topic_id) for topic_id in known]
     if incarnation in known:

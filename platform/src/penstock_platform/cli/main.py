@@ -1,6 +1,6 @@
 """``penstock``: the root of the command line.
 
-Commands are looked up in one table and loaded when they are called, so ``penstock --help`` is
+Commands are looked up in tables and loaded when they are called, so ``penstock --help`` is
 there in a tenth of a second. A command is the attribute ``command`` of its module.
 
 Exit codes and errors: ``penstock_platform.cli.errors``.
@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
+from functools import cached_property
+from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
 import click
@@ -26,40 +28,74 @@ from penstock_platform.cli.errors import (
 
 # command → (module under penstock_platform.cli, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("up", "Start the services of this directory and wait until they serve."),
-    "down": ("down", "Stop them; with --purge remove their data too."),
-    "status": ("status", "Every endpoint, process, health, memory and CPU."),
-    "doctor": ("doctor", "Check Java, memory, ports, versions, jars and the object store."),
-    "logs": ("logs", "Show or follow the log of a service."),
-    "init": ("init", "Make a project of your own: topics, contracts, a mart, a test."),
-    "validate": ("validate", "Report what is wrong with the declarations, before anything runs."),
-    "cluster": ("cluster", "Which cluster and archive this project works with; adopt others."),
-    "produce": ("produce", "Send the rows of a file to a topic, every one accounted for."),
-    "topic": ("topic", "List and describe topics: the cluster's, and what is declared."),
-    "window": ("window", "List, show, re-run and accept the windows of a topic."),
-    "table": ("table", "Parse the windows of a topic into its silver table again."),
-    "audit": ("audit", "Report for every window whether its books balance (exit code 3 if not)."),
+    "init": (
+        "init",
+        "Make a project of your own: topics, contracts, a mart, a test.",
+    ),
+    "validate": (
+        "validate",
+        "Report what is wrong with the declarations, before anything runs.",
+    ),
+    "cluster": (
+        "cluster",
+        "Which cluster and archive this project works with; adopt others.",
+    ),
+    "produce": (
+        "produce",
+        "Send the rows of a file to a topic, every one accounted for.",
+    ),
+    "topic": (
+        "topic",
+        "List and describe topics: the cluster's, and what is declared.",
+    ),
+    "window": (
+        "window",
+        "List, show, re-run and accept the windows of a topic.",
+    ),
+    "table": (
+        "table",
+        "Parse the windows of a topic into its silver table again.",
+    ),
+    "audit": (
+        "audit",
+        "Report for every window whether its books balance (exit code 3 if not).",
+    ),
     "alert": ("alert", "List alerts, and try whether they get through."),
-    "completion": ("completion", "Print the completion script of bash, zsh or fish."),
+    "completion": (
+        "completion",
+        "Print the completion script of bash, zsh or fish.",
+    ),
 }
+
+
+# Entry points that give more such tables: `penstock-services` adds `up`, `down`, `status` …
+COMMANDS_GROUP = "penstock.commands"
 
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called for."""
 
+    @cached_property
+    def table(self) -> dict[str, tuple[str, str]]:
+        """All commands: those of other distributions first, for they run what ours work with."""
+        others = entry_points(group=COMMANDS_GROUP)
+        theirs = {name: row for point in others for name, row in point.load().items()}
+        ours = {n: (f"penstock_platform.cli.{m}", text) for n, (m, text) in COMMANDS.items()}
+        return theirs | ours
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.table:
             return None
-        module = importlib.import_module(f"penstock_platform.cli.{COMMANDS[cmd_name][0]}")
+        module = importlib.import_module(self.table[cmd_name][0])
         command: click.Command = module.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
 
 
 EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."

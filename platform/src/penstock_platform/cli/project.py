@@ -1,22 +1,24 @@
 """What a command talks to: the services of its own project, and no one else's.
 
 Commands open ``Connections`` and ``DagsterApi`` from here. The first use of the cluster and of the
-archive compares their ids with the recorded ones (``resources.identity``); Dagster is asked only
-while this project's own webserver runs, because another's may hold its port.
+archive compares their ids with the recorded ones (``identity``). Dagster is asked only after the
+entry points ``penstock.dagster`` let it: where ``penstock up`` runs Dagster, only while this
+project's own webserver runs, because another's may hold its port.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from typing import Any
 
-from penstock_platform.domain.clock import Clock
-from penstock_platform.resources import dagster_api
-from penstock_platform.resources.dagster_api import DagsterApiError
-from penstock_platform.resources.identity import OwnConnections
-from penstock_platform.services.errors import ServiceError
-from penstock_platform.services.supervisor import Supervisor
+from penstock_platform.cli import dagster_api
+from penstock_platform.clock import Clock
+from penstock_platform.identity import OwnConnections
 from penstock_platform.settings import Settings
+
+# Functions of Settings that raise DagsterApiError where what answers is not this project's Dagster.
+DAGSTER_GROUP = "penstock.dagster"
 
 
 class Connections(OwnConnections):
@@ -31,16 +33,6 @@ class DagsterApi(dagster_api.DagsterApi):
         self._settings = settings
 
     def query(self, text: str, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        supervisor = Supervisor(self._settings)
-        try:
-            states = supervisor.states() if supervisor.pid() is not None else {}
-        except ServiceError:
-            states = {}
-        webserver = states.get("webserver")
-        if webserver is None or webserver.pid is None:
-            raise DagsterApiError(
-                f"Dagster of this project ({self._settings.home}) does not run, and what answers "
-                f"at {self._settings.dagster_url}, if anything, is another's; start it with "
-                "`penstock up`"
-            )
+        for point in entry_points(group=DAGSTER_GROUP):
+            point.load()(self._settings)
         return super().query(text, variables)

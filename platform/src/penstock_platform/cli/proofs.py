@@ -7,10 +7,10 @@ from typing import Any
 
 from penstock_platform.cli.project import Connections
 from penstock_platform.cli.topic import declarations
-from penstock_platform.domain.proofs import ProofPass
-from penstock_platform.domain.topics import TopicSpec, parse_topic, silver_table
-from penstock_platform.domain.windows import TopicRef
-from penstock_platform.resources.reverification import Looked, Reverifier
+from penstock_platform.kafka.model import TopicRef
+from penstock_platform.reconciliation.model.proofs import ProofPass
+from penstock_platform.reconciliation.reverification import Looked, Reverifier
+from penstock_platform.topics.model.declaration import TopicSpec, parse_topic, silver_table
 
 # Windows whose files are planned together; each part leaves a proof object.
 WINDOWS_AT_ONCE = 100

@@ -12,12 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from penstock_platform.components.names import WINDOW_ID_TAG, WINDOW_TAG, landing_job
-from penstock_platform.domain.clock import from_iso
-from penstock_platform.domain.cron import opening_of
-from penstock_platform.domain.windows import ChainError, TopicRef, Window
-from penstock_platform.resources.connections import Connections
-from penstock_platform.resources.dagster_api import DagsterApi, DagsterApiError, RunOutcome
+from penstock_platform.cli.dagster_api import DagsterApi, DagsterApiError, RunOutcome
+from penstock_platform.clock import from_iso
+from penstock_platform.connections import Connections
+from penstock_platform.kafka.model import TopicRef
+from penstock_platform.reconciliation.store import BookStore
+from penstock_platform.topics.model.cron import opening_of
+from penstock_platform.topics.names import WINDOW_ID_TAG, WINDOW_TAG, landing_job
+from penstock_platform.windows.model.window import ChainError, Window
+from penstock_platform.windows.store import WindowStore
 
 PERSON_WAITS = "20"  # Dagster's run priority
 Progress = Callable[[str], None]
@@ -43,24 +46,24 @@ def windows_between(
 
     Raises CronError for what is no key.
     """
-    newest = penstock.windows.newest(ref)
+    newest = WindowStore.of(penstock).newest(ref)
     chain = range(newest.sequence + 1 if newest is not None else 0)
 
     def opened(sequence: int) -> datetime:
-        window = penstock.windows.get(ref, sequence)
+        window = WindowStore.of(penstock).get(ref, sequence)
         if window is None:
             raise ChainError(f"window {ref.topic_id}/{sequence} is missing inside its chain")
         return from_iso(window.opened_at)
 
     start = bisect.bisect_left(chain, opening_of(first), key=opened) if first else 0
     end = bisect.bisect_right(chain, opening_of(last), key=opened) if last else len(chain)
-    found = (penstock.windows.get(ref, sequence) for sequence in chain[start:end])
+    found = (WindowStore.of(penstock).get(ref, sequence) for sequence in chain[start:end])
     return [window for window in found if window is not None]
 
 
 def quarantining(penstock: Connections, windows: Sequence[Window]) -> list[Window]:
     """Those whose newest book counts quarantined records."""
-    books = ((w, penstock.windows.newest_book(w.ref, w.sequence)) for w in windows)
+    books = ((w, BookStore.of(penstock).newest_book(w.ref, w.sequence)) for w in windows)
     return [w for w, book in books if book is not None and book.tiers.get("quarantined", 0)]
 
 

@@ -24,9 +24,17 @@ from penstock_platform.cli.window import (
     print_reruns,
     rerun_summary,
 )
-from penstock_platform.domain.topics import TopicSpec, bronze_table, silver_key, silver_table
-from penstock_platform.domain.windows import TopicRef, Window
-from penstock_platform.resources.silver_versions import parsed_into
+from penstock_platform.kafka.model import TopicRef
+from penstock_platform.reconciliation.silver_versions import parsed_into
+from penstock_platform.reconciliation.store import BookStore
+from penstock_platform.topics.model.declaration import (
+    TopicSpec,
+    bronze_table,
+    silver_key,
+    silver_table,
+)
+from penstock_platform.windows.model.window import Window
+from penstock_platform.windows.store import WindowStore
 
 
 @click.group()
@@ -101,9 +109,9 @@ def due_ticks(
 ) -> list[list[Window]]:
     """The windows to parse, by tick: landed, and not yet parsed into the declared version."""
     ticks: dict[str, list[Window]] = {}
-    for window in penstock.windows.all(ref):
+    for window in WindowStore.of(penstock).all(ref):
         ticks.setdefault(window.window, []).append(window)
-    store, version = penstock.windows, spec.silver_version
+    store, version = BookStore.of(penstock), spec.silver_version
     return [
         windows
         for windows in ticks.values()

@@ -15,12 +15,18 @@ from penstock_platform.cli.console import (
     settings,
     table,
 )
+from penstock_platform.cli.dagster_api import DagsterApiError
 from penstock_platform.cli.project import Connections, DagsterApi
-from penstock_platform.domain.topics import TopicError, TopicSpec, consumer_group, parse_topic
-from penstock_platform.domain.windows import TopicRef
-from penstock_platform.resources.dagster_api import DagsterApiError
-from penstock_platform.resources.kafka import UnknownTopicError
-from penstock_platform.resources.topics import drift
+from penstock_platform.kafka.cluster import UnknownTopicError
+from penstock_platform.kafka.model import TopicRef
+from penstock_platform.topics.apply import drift
+from penstock_platform.topics.model.declaration import (
+    TopicError,
+    TopicSpec,
+    consumer_group,
+    parse_topic,
+)
+from penstock_platform.windows.store import WindowStore
 
 DECLARATION_LABEL = "penstock/declaration"
 _DECLARATIONS = """
@@ -75,7 +81,7 @@ def summary(
     if not present:
         return row
     offsets = penstock.kafka.offsets(name)
-    newest = penstock.windows.newest(penstock.kafka.ref(name))
+    newest = WindowStore.of(penstock).newest(penstock.kafka.ref(name))
     return row | {
         "partitions": len(offsets),
         "records": sum(o.high_watermark - o.log_start for o in offsets.values()),
@@ -121,7 +127,7 @@ def details(penstock: Connections, topic: str) -> dict[str, Any]:
             ) from error
         raise
     spec = (declared or {}).get(topic)
-    newest = penstock.windows.newest(found.ref)
+    newest = WindowStore.of(penstock).newest(found.ref)
     return {
         "topic": topic,
         "topic_id": found.ref.topic_id,
@@ -140,7 +146,7 @@ def details(penstock: Connections, topic: str) -> dict[str, Any]:
 
 def offset_rows(penstock: Connections, ref: TopicRef) -> list[dict[str, int]]:
     """Per partition: the log, the end of the chain of windows, and what is landed."""
-    newest = penstock.windows.newest(ref)
+    newest = WindowStore.of(penstock).newest(ref)
     frozen = {p.p: p.end for p in newest.partitions} if newest is not None else {}
     landed = penstock.kafka.group_offsets(consumer_group(ref.topic), ref.topic)
     return [

@@ -6,7 +6,7 @@ import click
 
 from penstock_platform.cli.console import console, output_option, print_json, settings
 from penstock_platform.cli.errors import ERROR, OK
-from penstock_platform.services.validation import validate
+from penstock_platform.components.definitions import validate
 
 
 @click.command()

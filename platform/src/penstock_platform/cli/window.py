@@ -23,14 +23,17 @@ from penstock_platform.cli.incarnation import EVERY, chains_of, incarnation_opti
 from penstock_platform.cli.project import Connections, DagsterApi
 from penstock_platform.cli.reruns import Rerun, quarantining, rerun_all, windows_between
 from penstock_platform.cli.topic import declarations
-from penstock_platform.domain.books import Book, WindowState, state_on
-from penstock_platform.domain.ranges import OffsetRange
-from penstock_platform.domain.recovery import rerun_sentence
-from penstock_platform.domain.recreation import LostTopic
-from penstock_platform.domain.topics import bronze_table, table_part
-from penstock_platform.domain.windows import TopicRef, Window
-from penstock_platform.resources.recreation import lost_with
-from penstock_platform.resources.topics import apply_topic
+from penstock_platform.kafka.model import TopicRef
+from penstock_platform.ranges import OffsetRange
+from penstock_platform.reconciliation.model.books import Book, WindowState, state_on
+from penstock_platform.reconciliation.model.recovery import rerun_sentence
+from penstock_platform.reconciliation.model.recreation import LostTopic
+from penstock_platform.reconciliation.recreation import lost_with
+from penstock_platform.reconciliation.store import BookStore
+from penstock_platform.topics.apply import apply_topic
+from penstock_platform.topics.model.declaration import bronze_table, table_part
+from penstock_platform.windows.model.window import Window
+from penstock_platform.windows.store import WindowStore, window_uri
 
 RUN_TIMEOUT_SECONDS = 900.0
 RERUNS_AT_ONCE = 2
@@ -74,17 +77,21 @@ def list_windows(topic: str, last: int, incarnation: str | None, output: str) ->
 
 def windows_of(penstock: Connections, ref: TopicRef, last: int) -> list[Window]:
     """The newest ``last`` windows of a chain, oldest first; all of them for 0."""
-    return penstock.windows.recent(ref, last) if last else list(penstock.windows.all(ref))
+    return (
+        WindowStore.of(penstock).recent(ref, last)
+        if last
+        else list(WindowStore.of(penstock).all(ref))
+    )
 
 
 def summary(penstock: Connections, window: Window) -> dict[str, Any]:
     """One window in a line: tiers, state, and whether the log still has it."""
-    book = penstock.windows.newest_book(window.ref, window.sequence)
+    book = BookStore.of(penstock).newest_book(window.ref, window.sequence)
     tiers = book.tiers if book is not None else {}
-    from penstock_platform.resources.books import Bookkeeper  # noqa: PLC0415 - pyiceberg
+    from penstock_platform.reconciliation.books import Bookkeeper  # noqa: PLC0415 - pyiceberg
 
     state = state_on(book, Bookkeeper(penstock).landing(window))
-    retired = penstock.windows.retired(window.ref, window.sequence)
+    retired = BookStore.of(penstock).retired(window.ref, window.sequence)
     return {
         "topic": window.topic,
         "window": window.name,
@@ -170,22 +177,22 @@ def find(penstock: Connections, ref: TopicRef, name: str) -> Window:
 
 def find_all(penstock: Connections, ref: TopicRef, name: str) -> list[Window]:
     """The windows of a name, at least one. Raises CommandError naming the nearest there are."""
-    windows = penstock.windows.named(ref, name)
+    windows = WindowStore.of(penstock).named(ref, name)
     if windows:
         return windows
-    recent = ", ".join(w.name for w in penstock.windows.recent(ref, 3)) or "none"
+    recent = ", ".join(w.name for w in WindowStore.of(penstock).recent(ref, 3)) or "none"
     raise CommandError(f"{ref.topic} has no window {name}", fix=f"its newest are: {recent}")
 
 
 def details(penstock: Connections, window: Window) -> dict[str, Any]:
     """A window, its receipts and its books, ready for JSON."""
     ref, sequence = window.ref, window.sequence
-    receipts = penstock.windows.receipts(ref, bronze_table(window.topic), sequence)
+    receipts = BookStore.of(penstock).receipts(ref, bronze_table(window.topic), sequence)
     return {
         **summary(penstock, window),
         "window_id": window.window_id,
         "sha256": window.sha256,
-        "object": penstock.window_uri(window),
+        "object": window_uri(penstock, window),
         "frozen_at": window.frozen_at,
         "ranges": [
             {"partition": r.partition, "start": r.start, "end": r.end} for r in window.ranges
@@ -201,10 +208,10 @@ def details(penstock: Connections, window: Window) -> dict[str, Any]:
             }
             for r in receipts
         ],
-        "books": [book_summary(b) for b in penstock.windows.books(ref, sequence)],
+        "books": [book_summary(b) for b in BookStore.of(penstock).books(ref, sequence)],
         "acceptances": [
             {"by": a.by, "reason": a.reason, "accepted_at": a.accepted_at}
-            for a in penstock.windows.acceptances(ref, sequence)
+            for a in BookStore.of(penstock).acceptances(ref, sequence)
         ],
     }
 
@@ -334,7 +341,7 @@ def rerun(
         windows = quarantining(penstock, windows) if quarantined else windows
     out = progress_console(output)
     # One run lands all windows of a tick, whichever of them is named.
-    ticks = {w.window: penstock.windows.tick_of(w) for w in windows}
+    ticks = {w.window: WindowStore.of(penstock).tick_of(w) for w in windows}
     done = rerun_all(
         DagsterApi(here, penstock.clock),
         list(ticks.values()),
@@ -402,12 +409,12 @@ def accept(topic: str, window: str, reason: str, by: str | None, output: str) ->
     penstock = Connections(settings())
     found = find(penstock, penstock.kafka.ref(topic), window)
     try:
-        acceptance = penstock.windows.accept(
+        acceptance = BookStore.of(penstock).accept(
             found, by or getpass.getuser(), reason, penstock.clock.now()
         )
     except ValueError as error:
         raise CommandError(str(error)) from error
-    from penstock_platform.resources.books import Bookkeeper  # noqa: PLC0415 - pyiceberg
+    from penstock_platform.reconciliation.books import Bookkeeper  # noqa: PLC0415 - pyiceberg
 
     book = Bookkeeper(penstock).archive(found, [])
     records = sum(f.count for f in acceptance.findings)
@@ -443,12 +450,12 @@ def begin(topic: str, output: str) -> None:
     penstock = Connections(settings())
     ref = penstock.kafka.ref(topic)
     spec = (declarations(penstock) or {}).get(topic)
-    before = penstock.windows.incarnations(ref.cluster_id, topic)
+    before = WindowStore.of(penstock).incarnations(ref.cluster_id, topic)
     old = before[-1] if before and before[-1] != ref.topic_id else None
     lost = lost_with(penstock, TopicRef(ref.cluster_id, topic, old), spec) if old else None
     # Before the chain: a broker's own retention must not take what no window holds yet.
     changes = apply_topic(penstock.kafka, spec) if spec is not None else []
-    penstock.windows.admit(ref, penstock.clock.now(), begin_new=True)
+    WindowStore.of(penstock).admit(ref, penstock.clock.now(), begin_new=True)
     begun = ref.topic_id not in before
     if output == "json":
         print_json(

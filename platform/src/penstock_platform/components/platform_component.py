@@ -23,33 +23,33 @@ import dagster as dg
 from croniter import croniter  # type: ignore[import-untyped]
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from penstock_platform.components import declarations
-from penstock_platform.components.alerting import build_alert_sensor
-from penstock_platform.components.landing import (
+from penstock_platform.alerts.sensor import build_alert_sensor
+from penstock_platform.components.topic import TopicComponent
+from penstock_platform.connections import Connections, connections_of
+from penstock_platform.lag.observe import build_observe
+from penstock_platform.landing.assets import (
     CONTRACT_CHECK,
     build_evidence_job,
     build_landing_job,
 )
-from penstock_platform.components.late_evidence import build_late_evidence_sensor
-from penstock_platform.components.observe import build_observe
-from penstock_platform.components.plan import TopicPlan
-from penstock_platform.components.quality import QualityComponent
-from penstock_platform.components.retention import build_retention_schedule
-from penstock_platform.components.reverify import build_reverify
-from penstock_platform.components.schedules import LOOK, build_schedule
-from penstock_platform.components.sensors import (
+from penstock_platform.landing.empty_windows import build_settle_job
+from penstock_platform.landing.sensors import (
     build_evidence_sensor,
     build_topic_sensor,
     build_window_sensor,
     evidence_request,
 )
-from penstock_platform.components.settle import build_settle_job
-from penstock_platform.components.topic import TopicComponent
-from penstock_platform.domain.books import Equation
-from penstock_platform.domain.recovery import REPAIR_HORIZON_DAYS
-from penstock_platform.domain.topics import Duration, TopicError, refuse_collisions
-from penstock_platform.resources.connections import Connections, connections_of
+from penstock_platform.quality.suite import QualityComponent
+from penstock_platform.reconciliation.late_evidence import build_late_evidence_sensor
+from penstock_platform.reconciliation.model.books import Equation
+from penstock_platform.reconciliation.model.recovery import REPAIR_HORIZON_DAYS
+from penstock_platform.reconciliation.reverify import build_reverify
+from penstock_platform.retention.sweep import build_retention_schedule
 from penstock_platform.settings import Settings
+from penstock_platform.topics import declarations
+from penstock_platform.topics.model.declaration import Duration, TopicError, refuse_collisions
+from penstock_platform.topics.plan import TopicPlan
+from penstock_platform.topics.schedules import LOOK, build_schedule
 
 TOPICS_JOB = "topics"
 SILVERS_OWN_CHECKS = (str(Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED), CONTRACT_CHECK)

@@ -10,8 +10,8 @@
       schema: {file: orders.schema.json}         # silver and quarantine
       retention: {keep: 7d}                      # swept by the PlatformComponent
 
-All keys are in ``domain/topics.py``. A declaration that cannot be used fails when the code
-location loads, with its file and line.
+All keys are in ``topics/model/declaration.py``. A declaration that cannot be used fails when the
+code location loads, with its file and line.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel
 
-from penstock_platform.components import declarations
-from penstock_platform.components.landing import build_books, build_bronze, build_silver
-from penstock_platform.components.plan import TopicPlan
-from penstock_platform.components.topic_asset import build_topic_asset
-from penstock_platform.domain.contract import Contract, ContractError, load_contract
-from penstock_platform.domain.topics import TopicSpec
-from penstock_platform.resources.starts import partition_start
+from penstock_platform.landing.assets import build_books, build_bronze, build_silver
 from penstock_platform.settings import Settings
+from penstock_platform.topics import declarations
+from penstock_platform.topics.asset import build_topic_asset
+from penstock_platform.topics.model.contract import Contract, ContractError, load_contract
+from penstock_platform.topics.model.declaration import TopicSpec
+from penstock_platform.topics.plan import TopicPlan
+from penstock_platform.topics.starts import partition_start
 
 _ATTRIBUTES = declarations.attributes_model("TopicAttributes", TopicSpec)
 

@@ -28,12 +28,12 @@ import dagster as dg
 import yaml
 
 import penstock_platform
-from penstock_platform.components import declarations
-from penstock_platform.domain.contract import Contract
-from penstock_platform.domain.problems import KeyPath, line_of, meant, place
-from penstock_platform.domain.topics import TopicSpec, collisions, node_lines
-from penstock_platform.resources.contract_tables import table_problems
+from penstock_platform.problems import KeyPath, line_of, meant, place
 from penstock_platform.settings import Settings
+from penstock_platform.topics import declarations
+from penstock_platform.topics.contract_tables import table_problems
+from penstock_platform.topics.model.contract import Contract
+from penstock_platform.topics.model.declaration import TopicSpec, collisions, node_lines
 
 DECLARATION_FILES = ("defs.yaml", "component.yaml")
 DOCUMENT_KEYS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")

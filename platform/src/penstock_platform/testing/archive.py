@@ -6,7 +6,9 @@ import threading
 
 
 class MemoryArchive:
-    """``resources.archive.Archive`` in a dictionary: creates are atomic, also between threads."""
+    """``archive.store.Archive`` in a dictionary: creates are atomic, also between threads."""
+
+    uri = "memory:"
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock_platform.domain.ranges import OffsetRange
-from penstock_platform.domain.windows import PartitionOffsets, TopicRef
-from penstock_platform.resources.kafka import ClusterError, UnknownTopicError
+from penstock_platform.kafka.cluster import ClusterError, UnknownTopicError
+from penstock_platform.kafka.model import PartitionOffsets, TopicRef
+from penstock_platform.ranges import OffsetRange
 
 CLUSTER_ID = "cluster-in-memory-0001"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from penstock_platform.domain.clock import to_iso
-from penstock_platform.domain.cron import window_key
-from penstock_platform.domain.windows import PreviousWindow, Window, WindowPartition
+from penstock_platform.clock import to_iso
 from penstock_platform.testing.clock import EPOCH
 from penstock_platform.testing.cluster import CLUSTER_ID
+from penstock_platform.topics.model.cron import window_key
+from penstock_platform.windows.model.window import PreviousWindow, Window, WindowPartition
 
 
 def make_window(

@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 
 from penstock_pipelines.marts import delays
-from penstock_platform.components.schedules import build_schedule
-from penstock_platform.domain.topics import mart_table, silver_key, silver_table
+from penstock_platform.topics.model.declaration import mart_table, silver_key, silver_table
+from penstock_platform.topics.schedules import build_schedule
 
 MART = "departure_delay"
 

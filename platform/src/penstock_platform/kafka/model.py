@@ -1,0 +1,72 @@
+"""What a cluster says of its topics: an incarnation of one, and the offsets of a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from penstock_platform.ranges import OffsetRange, merge
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRef:
+    """One incarnation of a topic: the same name recreated has another ``topic_id``."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """What the broker says of one partition now. ``leader_epoch`` is -1 where it tells none."""
+
+    partition: int
+    log_start: int
+    last_stable: int
+    high_watermark: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpan:
+    """Header of one record batch of the log: offsets ``base <= offset <= last``.
+
+    Records may be fewer than offsets where the log was compacted. (KIP-98; record batch v2.)
+    """
+
+    base: int
+    last: int
+    control: bool
+    transactional: bool
+    producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """As a read_committed Fetch answers it: the producer, and its first offset of that one."""
+
+    producer_id: int
+    first_offset: int
+
+
+def legal_holes(
+    partition: int, batches: Iterable[BatchSpan], aborted: Sequence[AbortedTransaction]
+) -> tuple[OffsetRange, ...]:
+    """The offsets of one partition that no read_committed consumer is given.
+
+    Control batches hold markers, not records. A transactional batch is aborted from its
+    transaction's first offset on, up to that producer's next marker. ``batches`` come in offset
+    order, as the log has them.
+    """
+    waiting = sorted(aborted, key=lambda a: a.first_offset)
+    under_way: set[int] = set()
+    holes: list[OffsetRange] = []
+    for batch in batches:
+        while waiting and waiting[0].first_offset <= batch.last:
+            under_way.add(waiting.pop(0).producer_id)
+        if batch.control:
+            under_way.discard(batch.producer_id)
+        if batch.control or (batch.transactional and batch.producer_id in under_way):
+            holes.append(OffsetRange(partition, batch.base, batch.last + 1))
+    return merge(holes)

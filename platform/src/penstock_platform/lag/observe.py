@@ -1,0 +1,245 @@
+"""The `observe` schedule: how far each topic has come, how fast, how large, and whether it drifts.
+
+One run looks at all topics: an observation each (end offsets, rate, size), and two checks that
+never block: ``config_drift`` (the broker agrees with the declaration) and ``lag`` (what is stored
+and not yet landed).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import dagster as dg
+
+from penstock_platform.clock import from_iso, to_iso
+from penstock_platform.connections import Connections
+from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.model import PartitionOffsets
+from penstock_platform.reconciliation.events_check import EVENTS_READABLE, events_readable
+from penstock_platform.topics.apply import drift
+from penstock_platform.topics.metadata import table
+from penstock_platform.topics.model.cron import tick_at_or_after
+from penstock_platform.topics.model.declaration import AUDIT_TOPIC
+from penstock_platform.topics.plan import TopicPlan
+from penstock_platform.topics.schedules import LOOK, build_schedule
+from penstock_platform.windows.store import WindowStore
+
+OFFSET_SCHEMA = dg.TableSchema(
+    [
+        dg.TableColumn("partition", "int", "Partition of the topic"),
+        dg.TableColumn("log_start", "int", "First offset that the broker still has"),
+        dg.TableColumn("end", "int", "Offset after the last record"),
+        dg.TableColumn("records", "int", "Offsets between them"),
+        dg.TableColumn("landed", "int", "First offset that is in no window yet"),
+        dg.TableColumn("lag", "int", "Offsets that are in no window yet"),
+    ]
+)
+# A topic lags when it is further behind than this many of its windows.
+LATE_WINDOWS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFigures:
+    """What one look at a topic gives."""
+
+    at: datetime
+    offsets: Mapping[int, PartitionOffsets]
+    frozen: Mapping[int, int]  # where the chain of windows ends
+    frozen_at: datetime | None
+
+    @property
+    def end(self) -> int:
+        return sum(o.high_watermark for o in self.offsets.values())
+
+    @property
+    def kept(self) -> int:
+        return sum(o.high_watermark - o.log_start for o in self.offsets.values())
+
+    @property
+    def lag(self) -> int:
+        return sum(
+            max(0, o.last_stable - self.frozen.get(p, o.log_start)) for p, o in self.offsets.items()
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "partition": p,
+                "log_start": o.log_start,
+                "end": o.high_watermark,
+                "records": o.high_watermark - o.log_start,
+                "landed": self.frozen.get(p, o.log_start),
+                "lag": max(0, o.last_stable - self.frozen.get(p, o.log_start)),
+            }
+            for p, o in sorted(self.offsets.items())
+        ]
+
+
+def look_at(penstock: Connections, plan: TopicPlan) -> TopicFigures:
+    """Offsets now, and where the chain ends. Raises ClusterError."""
+    offsets = penstock.kafka.offsets(plan.name)
+    newest = (
+        WindowStore.of(penstock).newest(penstock.kafka.ref(plan.name)) if plan.spec.land else None
+    )
+    return TopicFigures(
+        at=penstock.clock.now(),
+        offsets=offsets,
+        frozen={p.p: p.end for p in newest.partitions} if newest else {},
+        frozen_at=from_iso(newest.closed_at) if newest else None,
+    )
+
+
+def rate_since(
+    instance: dg.DagsterInstance, key: dg.AssetKey, figures: TopicFigures
+) -> float | None:
+    """Records a second since the last observation of this topic, None at the first."""
+    found = instance.fetch_observations(key, limit=1).records
+    observation = found[0].asset_observation if found else None
+    if observation is None:
+        return None
+    end, at = observation.metadata.get("kafka/end_offset"), observation.metadata.get("observed_at")
+    if end is None or at is None:
+        return None
+    seconds = (figures.at - from_iso(str(at.value))).total_seconds()
+    return (figures.end - int(str(end.value))) / seconds if seconds > 0 else None
+
+
+def observation_metadata(figures: TopicFigures, rate: float | None) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "observed_at": to_iso(figures.at),
+        "kafka/end_offset": figures.end,
+        "kafka/records": figures.kept,
+        "kafka/lag_messages": figures.lag,
+        "kafka/offsets": table(figures.rows(), OFFSET_SCHEMA),
+    }
+    if rate is not None:
+        metadata["kafka/records_per_second"] = round(rate, 1)
+    if figures.frozen_at is not None:
+        metadata["kafka/lag_seconds"] = (figures.at - figures.frozen_at).total_seconds()
+        metadata["kafka/complete_through"] = dg.MetadataValue.timestamp(figures.frozen_at)
+    return metadata
+
+
+def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
+    """The checks, the job that runs them beside the observations, and its schedule."""
+    specs = [
+        dg.AssetCheckSpec(name, asset=plan.topic_key, blocking=False, description=text)
+        for plan in plans
+        for name, text in (
+            ("config_drift", "The broker has the topic as it is declared."),
+            ("lag", "What is stored is frozen into windows, and soon."),
+            (EVENTS_READABLE, "What lies in the audit topic are monitoring events."),
+        )
+        if name in checks_of(plan)
+    ]
+
+    @dg.multi_asset_check(
+        name="observe_topics",
+        specs=specs,
+        can_subset=True,
+        required_resource_keys={"penstock"},
+        description="Looks at every topic: offsets, rate, lag, configuration.",
+    )
+    def observe_topics(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        penstock: Connections = context.resources.penstock
+        for plan in plans:
+            try:
+                figures = look_at(penstock, plan)
+                yield drift_result(penstock, plan)
+            except ClusterError as error:
+                yield from unanswered(plan, error)
+                continue
+            rate = rate_since(context.instance, plan.topic_key, figures)
+            context.op_execution_context.log_event(
+                dg.AssetObservation(plan.topic_key, metadata=observation_metadata(figures, rate))
+            )
+            if plan.spec.land is not None:
+                yield lag_result(plan, figures)
+            if EVENTS_READABLE in checks_of(plan):
+                yield readable_result(penstock, plan)
+
+    job = dg.define_asset_job(
+        "observe",
+        selection=dg.AssetSelection.checks(observe_topics),
+        executor_def=dg.in_process_executor,
+        description="Observe every topic.",
+    )
+    schedule = build_schedule(
+        "observe",
+        job,
+        cron,
+        priority=LOOK,
+        description="End offsets, rate, size, lag and configuration of every topic.",
+    )
+    return dg.Definitions(asset_checks=[observe_topics], jobs=[job], schedules=[schedule])
+
+
+def checks_of(plan: TopicPlan) -> list[str]:
+    """The names of the checks that a topic has here."""
+    names = ["config_drift"]
+    if plan.spec.land is not None:
+        names.append("lag")
+        if plan.name == AUDIT_TOPIC:
+            names.append(EVENTS_READABLE)
+    return names
+
+
+def readable_result(penstock: Connections, plan: TopicPlan) -> dg.AssetCheckResult:
+    try:
+        return events_readable(penstock, plan)
+    except ClusterError as error:
+        return unanswered_check(plan, EVENTS_READABLE, error)
+
+
+def drift_result(penstock: Connections, plan: TopicPlan) -> dg.AssetCheckResult:
+    found = drift(plan.spec, penstock.kafka.describe(plan.name))
+    return dg.AssetCheckResult(
+        asset_key=plan.topic_key,
+        check_name="config_drift",
+        passed=not found,
+        severity=dg.AssetCheckSeverity.WARN,
+        description="; ".join(map(str, found)) or "as declared",
+        metadata={"drift": len(found)},
+    )
+
+
+def lag_result(plan: TopicPlan, figures: TopicFigures) -> dg.AssetCheckResult:
+    """Late means that windows which have closed are not frozen: the freezer stands still."""
+    land = plan.spec.land
+    if land is None:
+        raise ValueError(f"topic {plan.name} is not landed")
+    seconds = (figures.at - figures.frozen_at).total_seconds() if figures.frozen_at else 0.0
+    window = window_seconds(land.cron, figures.at)
+    late = figures.lag > 0 and seconds > LATE_WINDOWS * window
+    return dg.AssetCheckResult(
+        asset_key=plan.topic_key,
+        check_name="lag",
+        passed=not late,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"{figures.lag:,} records are in no window yet; the last window closed "
+        f"{seconds:.0f} s ago (a window is {window:.0f} s)",
+        metadata={"lag_messages": figures.lag, "lag_seconds": seconds},
+    )
+
+
+def window_seconds(cron: str, at: datetime) -> float:
+    """How long a window of this cron is about now."""
+    first = tick_at_or_after(cron, at)
+    return (tick_at_or_after(cron, first + timedelta(minutes=1)) - first).total_seconds()
+
+
+def unanswered(plan: TopicPlan, error: ClusterError) -> Iterator[dg.AssetCheckResult]:
+    """The broker did not answer for a topic: all its checks say so."""
+    for name in checks_of(plan):
+        yield unanswered_check(plan, name, error)
+
+
+def unanswered_check(plan: TopicPlan, name: str, error: ClusterError) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=plan.topic_key,
+        check_name=name,
+        passed=False,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=str(error),
+    )

@@ -1,0 +1,367 @@
+"""The lake's tables without a JVM: pyiceberg on the catalog that Spark writes.
+
+What the books, lineage and retention ask of a table. Nothing is cached: every call reads the
+table's current metadata, because a proof must see what is there now.
+
+A window's *newest content commit* is the newest snapshot that changed the window's rows. Snapshots
+that only rearranged files (compaction: operation ``replace``) do not count. It is found from the
+snapshots' summaries, which name the windows they touched (table property
+``write.summary.partition-limit``), and where a writer left that out, from the manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote_plus
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import BooleanExpression, EqualTo
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from sqlalchemy.exc import OperationalError
+
+from penstock_platform.archive.store import s3_client
+from penstock_platform.lake.content import FileStore, WindowContent, WindowFiles
+from penstock_platform.lake.errors import LakeError, MissingTableError
+from penstock_platform.lake.spark_session import CATALOG, sqlite_path
+from penstock_platform.settings import Settings
+
+ATTEMPT_PROPERTY = "penstock.attempt"
+WINDOW_PROPERTY = "penstock.window-id"
+BUSY_TIMEOUT_SECONDS = 15
+
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSnapshot:
+    """One commit of a table. ``summary``: counts and properties as Iceberg writes them."""
+
+    snapshot_id: int
+    parent_id: int | None
+    committed_ms: int
+    operation: str
+    summary: dict[str, str]
+
+    @property
+    def attempt_id(self) -> str:
+        return self.summary.get(ATTEMPT_PROPERTY, "")
+
+    @property
+    def added_rows(self) -> int:
+        return int(self.summary.get("added-records", 0))
+
+    @property
+    def added_bytes(self) -> int:
+        return int(self.summary.get("added-files-size", 0))
+
+
+class Lake:
+    """Tables are named as in Spark, ``lake.<namespace>.<table>``."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._opened: SqlCatalog | None = None
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def offsets(
+        self, table: str, window_id: str, snapshot_id: int | None = None
+    ) -> dict[int, Offsets]:
+        """The offsets of a window's rows, per partition, sorted, duplicates included.
+
+        Works on bronze, silver (``_kafka_partition`` …) and quarantine alike. 12 bytes a row
+        are held. Empty for a window or a table that is not there.
+        """
+        try:
+            found = self._table(table)
+        except MissingTableError:
+            return {}
+        names = {field.name for field in found.schema().fields}
+        prefix = "_kafka_" if "_kafka_offset" in names else ""
+        columns = (f"{prefix}partition", f"{prefix}offset")
+        parts: dict[int, list[Offsets]] = {}
+        for partition, offset in self._batches(found, window_id, columns, snapshot_id):
+            for p in np.unique(partition):
+                parts.setdefault(int(p), []).append(offset[partition == p])
+        return {p: np.sort(np.concatenate(arrays)) for p, arrays in sorted(parts.items())}
+
+    def content(self, table: str, window_id: str) -> WindowContent:
+        """A window's rows in the table's current snapshot, with their digests, and what cannot be
+        read of them. Empty for a table that is not there. 20 bytes a row are held.
+
+        Raises StoreError when the object store does not answer, LakeError.
+        """
+        files = self.files(table, [window_id])
+        return files.read(window_id) if files is not None else WindowContent.none()
+
+    def content_at(self, table: str, window_id: str, snapshot_id: int) -> WindowContent | None:
+        """The same as of a snapshot; None where that is not kept."""
+        found = self._table(table)
+        if found.metadata.snapshot_by_id(snapshot_id) is None:
+            return None
+        try:
+            return WindowFiles(found, self._store, [window_id], snapshot_id).read(window_id)
+        except FileNotFoundError:  # its manifests were deleted
+            return None
+
+    def files(self, table: str, window_ids: Sequence[str]) -> WindowFiles | None:
+        """The files of these windows in the table's current snapshot; None without the table."""
+        try:
+            return WindowFiles(self._table(table), self._store, window_ids, None)
+        except MissingTableError:
+            return None
+
+    def coordinates(self, table: str, window_id: str) -> dict[int, Offsets]:
+        """``offsets`` under the name that the third equation uses."""
+        return self.offsets(table, window_id)
+
+    def scan_table(
+        self,
+        table: str,
+        window_id: str,
+        columns: tuple[str, ...] = ("*",),
+        limit: int | None = None,
+    ) -> pa.Table:
+        """A window's rows as an Arrow table, in any order; held in memory as a whole."""
+        return (
+            self._table(table)
+            .scan(row_filter=_of(window_id), selected_fields=columns, limit=limit)
+            .to_arrow()
+        )
+
+    def digest_at(self, table: str, window_id: str, snapshot_id: int) -> str | None:
+        """The digest of a window's rows as of a snapshot; None where that or a file is gone.
+
+        Raises StoreError, LakeError.
+        """
+        content = self.content_at(table, window_id, snapshot_id)
+        return content.digest if content is not None and not content.unreadable else None
+
+    def values(self, table: str, window_id: str) -> Iterator[tuple[int, int, bytes | None]]:
+        """(partition, offset, value) of a window's bronze rows, in any order, batch by batch."""
+        try:
+            found = self._table(table)
+        except MissingTableError:
+            return
+        columns = ("partition", "offset", "value")
+        scan = found.scan(row_filter=_of(window_id), selected_fields=columns)
+        for batch in scan.to_arrow_batch_reader():
+            yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+
+    def row_count(self, table: str, window_id: str | None = None) -> int:
+        """Rows of a window, or of the whole table; 0 for a table that is not there."""
+        try:
+            found = self._table(table)
+        except MissingTableError:
+            return 0
+        scan = found.scan(row_filter=_of(window_id)) if window_id else found.scan()
+        return int(scan.count())
+
+    def window_ids(self, table: str) -> list[str]:
+        """The windows that have rows in the table, sorted."""
+        try:
+            found = self._table(table)
+        except MissingTableError:
+            return []
+        partitions = found.inspect.partitions().column("partition").to_pylist()
+        return sorted(str(p["window_id"]) for p in partitions)
+
+    def drop_window(
+        self, table: str, window_id: str, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Delete a window's rows in one commit. Twice is once: a second call finds none."""
+        found = self._table(table)
+        found.delete(
+            _of(window_id),
+            snapshot_properties={WINDOW_PROPERTY: window_id, **(properties or {})},
+        )
+
+    # --- tables -------------------------------------------------------------------------------
+
+    def exists(self, table: str) -> bool:
+        try:
+            self._table(table)
+        except MissingTableError:
+            return False
+        return True
+
+    def location(self, table: str) -> str:
+        """Where the table's files are, as a URI."""
+        return str(self._table(table).location())
+
+    def columns(self, table: str) -> list[tuple[str, str]]:
+        """(name, Iceberg type) in the table's order."""
+        return [(f.name, str(f.field_type)) for f in self._table(table).schema().fields]
+
+    def schema(self, table: str) -> Schema | None:
+        """The table's present schema; None without the table. Raises LakeError, StoreError."""
+        try:
+            return self._table(table).schema()
+        except MissingTableError:
+            return None
+
+    # --- snapshots ----------------------------------------------------------------------------
+
+    def current_snapshot(self, table: str) -> LakeSnapshot | None:
+        """The table's present state; None before the first commit and without the table."""
+        try:
+            snapshot = self._table(table).current_snapshot()
+        except MissingTableError:
+            return None
+        return _described(snapshot) if snapshot is not None else None
+
+    def snapshot_of_attempt(self, table: str, attempt_id: str) -> LakeSnapshot | None:
+        """The commit that carries this attempt id; None when the attempt did not commit."""
+        for snapshot in self._history(table):
+            found = _described(snapshot)
+            if found.attempt_id == attempt_id:
+                return found
+        return None
+
+    def newest_content_commit(self, table: str, window_id: str) -> LakeSnapshot | None:
+        """The newest commit that changed the window's rows.
+
+        None when no retained snapshot did: never landed, or longer ago than snapshots are kept.
+        """
+        try:
+            found = self._table(table)
+        except MissingTableError:
+            return None
+        for snapshot in self._history(table, found):
+            if _changed(found, snapshot, window_id):
+                return _described(snapshot)
+        return None
+
+    def snapshots_with(self, table: str, window_id: str) -> list[LakeSnapshot]:
+        """The retained commits that changed the window's rows, newest first."""
+        try:
+            found = self._table(table)
+        except MissingTableError:
+            return []
+        return [_described(s) for s in self._history(table, found) if _changed(found, s, window_id)]
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _history(self, table: str, found: Table | None = None) -> Iterator[Snapshot]:
+        """Newest first, along the line of the current snapshot."""
+        try:
+            metadata = (found or self._table(table)).metadata
+        except MissingTableError:
+            return
+        current = metadata.current_snapshot_id
+        start = metadata.snapshot_by_id(current) if current is not None else None
+        if start is not None:
+            yield from ancestors_of(start, metadata)
+
+    def _batches(
+        self, table: Table, window_id: str, columns: tuple[str, str], snapshot_id: int | None
+    ) -> Iterator[tuple[npt.NDArray[np.int32], Offsets]]:
+        scan = table.scan(
+            row_filter=_of(window_id), selected_fields=columns, snapshot_id=snapshot_id
+        )
+        for batch in scan.to_arrow_batch_reader():
+            yield (
+                batch.column(columns[0]).to_numpy(zero_copy_only=False),
+                batch.column(columns[1]).to_numpy(zero_copy_only=False),
+            )
+
+    def _table(self, name: str) -> Table:
+        catalog, _, identifier = name.partition(".")
+        if catalog != CATALOG or not identifier:
+            raise LakeError(f"{name} is not a table of the catalog {CATALOG}")
+        try:
+            return self._catalog.load_table(identifier)
+        except NoSuchTableError as error:
+            raise MissingTableError(f"{name} does not exist yet: nothing was landed") from error
+        except OperationalError as error:
+            if "no such table" in str(error):  # the catalog itself is younger than its first table
+                raise MissingTableError(f"{name} does not exist yet: nothing was landed") from error
+            raise LakeError(
+                f"the catalog at {sqlite_path(self._settings)} cannot be read: {error}"
+            ) from error
+
+    @cached_property
+    def _store(self) -> FileStore:
+        return FileStore(s3_client(self._settings))
+
+    @property
+    def _catalog(self) -> SqlCatalog:
+        if self._opened is None:
+            self._opened = SqlCatalog(CATALOG, **pyiceberg_properties(self._settings))
+        return self._opened
+
+
+def pyiceberg_properties(settings: Settings) -> dict[str, str]:
+    """The catalog's properties for pyiceberg: the same SQLite file and S3 that Spark uses.
+
+    Creates the file's directory. The catalog's own tables are left to Spark to create.
+    """
+    file = sqlite_path(settings)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    properties = {
+        "uri": f"sqlite:///{file}?timeout={BUSY_TIMEOUT_SECONDS}",
+        "init_catalog_tables": "false",
+        "warehouse": settings.warehouse,
+        "s3.endpoint": settings.s3_endpoint,
+        "s3.region": settings.s3.region,
+    }
+    if settings.s3.access_key:
+        properties["s3.access-key-id"] = settings.s3.access_key
+        properties["s3.secret-access-key"] = settings.s3.secret_key
+    return properties
+
+
+def _of(window_id: str) -> BooleanExpression:
+    # pyiceberg types its expressions as pydantic models; this is their documented constructor.
+    return EqualTo("window_id", window_id)  # type: ignore[call-arg,arg-type]
+
+
+def _described(snapshot: Snapshot) -> LakeSnapshot:
+    summary = snapshot.summary
+    properties: dict[str, str] = dict(summary.additional_properties) if summary else {}
+    return LakeSnapshot(
+        snapshot_id=snapshot.snapshot_id,
+        parent_id=snapshot.parent_snapshot_id,
+        committed_ms=snapshot.timestamp_ms,
+        operation=summary.operation.value if summary else "",
+        summary=properties,
+    )
+
+
+def _changed(table: Table, snapshot: Snapshot, window_id: str) -> bool:
+    summary = snapshot.summary
+    if summary is None:
+        return _touched_files(table, snapshot, window_id)
+    if summary.operation is Operation.REPLACE:
+        return False
+    properties: Mapping[str, Any] = summary.additional_properties
+    if properties.get(WINDOW_PROPERTY) == window_id:
+        return True  # also of an empty window, which touches no file
+    if properties.get("changed-partition-count") == "0":
+        return False
+    if properties.get("partition-summaries-included") == "true":
+        return f"partitions.window_id={quote_plus(window_id)}" in properties
+    return _touched_files(table, snapshot, window_id)
+
+
+def _touched_files(table: Table, snapshot: Snapshot, window_id: str) -> bool:
+    """Whether the commit added or removed a file of the window, from its manifests."""
+    changes = (ManifestEntryStatus.ADDED, ManifestEntryStatus.DELETED)
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+            mine = entry.status in changes and entry.snapshot_id == snapshot.snapshot_id
+            if mine and entry.data_file.partition[0] == window_id:
+                return True
+    return False

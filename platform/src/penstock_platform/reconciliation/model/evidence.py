@@ -1,0 +1,498 @@
+"""Equation 2, produced = stored: what producers say was acknowledged against what the log holds.
+
+Joined by offset, so no clock matters. A claim is judged in the window in which it ends, since its
+digest needs all of its records; claimed and stored offsets are compared within the window, per
+incarnation and partition.
+
+============================  ==========================================================
+found                         finding, and the state it makes
+============================  ==========================================================
+claimed, not stored           missing: MISSING
+claimed past the log's end    beyond_log_end: MISSING at once, for a lost tail falls in no
+                              window; reported by the windows that nothing follows in the log
+sequence stored twice         duplicate: DUPLICATE (the copy that is not claimed)
+… the other out of sight      duplicate: DUPLICATE, when the grace is over
+claim complete, digest other  corrupt: CORRUPT
+stored, not claimed           pending: PENDING until the grace is over, then
+                              unclaimed or incarnation_silent: UNAUDITED
+… and given up by its client  unacknowledged: reported, no loss
+stored without audit header   unstamped: UNAUDITED
+event number left out, and    lost_event: PENDING, then UNAUDITED
+sequences with it
+given up by its client        client_failure: the client's loss, reported as such
+claimed, not in the lake      unlanded: UNPROVEN (equation 1 names the damage)
+digest that cannot be judged  unjudged: PENDING until the grace is over (longer where records
+                              before the window are not landed), then undigested: UNAUDITED
+events unavailable, malformed unjudged: PENDING, then evidence_lost: UNAUDITED; malformed ones
+ones of its producers, no     of producers that have nothing in the window are only counted
+audit topic
+============================  ==========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock_client.audit import OFFSET_MAX, MonitoringEvent
+from penstock_platform.clock import from_iso
+from penstock_platform.ranges import (
+    OffsetRange,
+    Offsets,
+    count,
+    gaps,
+    intersect,
+    merge,
+    ranges_of,
+    subtract,
+)
+from penstock_platform.reconciliation.model.books import (
+    Equation,
+    EquationResult,
+    Finding,
+    state_of_findings,
+)
+from penstock_platform.reconciliation.model.claims import (
+    Claims,
+    Producer,
+    Spans,
+    StoredRecords,
+    producers_of,
+)
+from penstock_platform.reconciliation.model.unjudged import (
+    EvidenceGaps,
+    UnjudgedDigests,
+    digest_findings,
+    gap_findings,
+)
+from penstock_platform.windows.model.window import Window
+
+SEQUENCES = 0  # stands for the partition in ranges of sequences, so that the algebra serves them
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the judgement depends on beside the evidence.
+
+    ``log_ends``: high watermarks, read after the events were; None: a lost tail is not looked for.
+    ``unlanded``: offsets that equation 1 did not find in the lake, which are not compared.
+    ``gaps``: which evidence could not be read.
+    """
+
+    now: datetime
+    grace: timedelta
+    log_ends: Mapping[int, int] | None = None
+    unlanded: Sequence[OffsetRange] = ()
+    gaps: EvidenceGaps = field(default_factory=EvidenceGaps)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was found so far, by incarnation; offsets as ranges."""
+
+    claimed: int = 0
+    missing: dict[int, list[OffsetRange]] = field(default_factory=dict)
+    corrupt: dict[int, list[OffsetRange]] = field(default_factory=dict)
+    unclaimed: dict[int, list[OffsetRange]] = field(default_factory=dict)
+    unacknowledged: dict[int, list[OffsetRange]] = field(default_factory=dict)
+    again: dict[int, list[OffsetRange]] = field(default_factory=dict)
+    digests_judged: int = 0
+    digests_unjudged: int = 0
+    unjudged: UnjudgedDigests = field(default_factory=UnjudgedDigests)
+
+
+def produced_equals_stored(
+    window: Window,
+    stored: Mapping[int, StoredRecords],
+    events: Iterable[MonitoringEvent],
+    circumstances: Circumstances,
+) -> EquationResult:
+    """Judge one window by the events that can speak of it.
+
+    ``stored`` holds the window's records by partition, and of what lies before the window at least
+    ``claims.tails``; a claim that reaches further back keeps its digest unjudged
+    (``digests_unjudged``). ``events`` are all that were published since the window before was
+    frozen, in any order.
+    """
+    producers = producers_of(window.topic, events, window.topic_id)
+    records = {p: found.in_order() for p, found in stored.items()}
+    copies = _copies(window, records, producers)
+    tally = _Tally()
+    for r in window.ranges:
+        _judge_partition(
+            r, records.get(r.partition, StoredRecords.none()), producers, copies, tally
+        )
+    unstamped = [
+        found
+        for r in window.ranges
+        if (there := records.get(r.partition)) is not None
+        for found in ranges_of(r.partition, _within(there, r).offset[~_stamped(_within(there, r))])
+    ]
+    findings = [
+        *_damage(window, producers, copies, tally, circumstances),
+        *_dues(window, producers, records, tally, circumstances),
+        *_unjudged(window, producers, records, tally, circumstances),
+        *_notes(window, producers, tally),
+    ]
+    if unstamped:
+        findings.append(Finding("unstamped", merge(unstamped), detail="no audit header"))
+    missing = count(r for ranges in tally.missing.values() for r in ranges)
+    return EquationResult(
+        equation=Equation.PRODUCED_EQUALS_STORED,
+        state=state_of_findings(findings),
+        expected=tally.claimed,
+        found=tally.claimed - missing,
+        findings=tuple(findings),
+        detail={
+            "stored": sum(len(_within(found, r)) for r, found in _by_range(window, records)),
+            "unstamped": count(unstamped),
+            "incarnations": len(producers),
+            "events": sum(len(producer.numbers) for producer in producers.values()),
+            "digests_judged": tally.digests_judged,
+            "digests_unjudged": tally.digests_unjudged,
+        },
+    )
+
+
+def _judge_partition(
+    r: OffsetRange,
+    records: StoredRecords,
+    producers: Mapping[int, Producer],
+    copies: Mapping[int, tuple[OffsetRange, ...]],
+    tally: _Tally,
+) -> None:
+    by_incarnation = _split(records)
+    for incarnation in sorted({*by_incarnation, *producers}):
+        own = by_incarnation.get(incarnation, StoredRecords.none())
+        producer = producers.get(incarnation)
+        claims = producer.claims.get(r.partition) if producer else None
+        here = _within(own, r)
+        loose = subtract(ranges_of(r.partition, here.offset), copies.get(incarnation, ()))
+        if producer is None:
+            _add(tally.unclaimed, incarnation, loose)
+            continue
+        if claims is not None:
+            spans = claims.merged().clipped(r.start, r.end)
+            tally.claimed += int((spans.end - spans.start).sum())
+            _add(tally.missing, incarnation, _missing(r.partition, spans, own.offset))
+            _judge_digests(r, claims, own, incarnation, tally)
+            here = here.take(~spans.hold(here.offset))
+        given_up = producer.failed.hold(here.sequence)
+        again = producer.sequences.hold(here.sequence) & ~given_up
+        for into, chosen in (
+            (tally.unacknowledged, given_up),
+            (tally.again, again),
+            (tally.unclaimed, ~given_up & ~again),
+        ):
+            found = ranges_of(r.partition, here.offset[chosen])
+            _add(into, incarnation, intersect(found, loose))
+
+
+def _missing(partition: int, claimed: Spans, offsets: Offsets) -> list[OffsetRange]:
+    low, high = np.searchsorted(offsets, claimed.start), np.searchsorted(offsets, claimed.end)
+    lost: list[OffsetRange] = []
+    for i in np.flatnonzero(high - low != claimed.end - claimed.start):
+        whole = OffsetRange(partition, int(claimed.start[i]), int(claimed.end[i]))
+        lost += gaps(whole, offsets[low[i] : high[i]])
+    return lost
+
+
+def _judge_digests(
+    r: OffsetRange, claims: Claims, own: StoredRecords, incarnation: int, tally: _Tally
+) -> None:
+    """Compare each claim that ends in the window with the sum over its records."""
+    ending = (claims.end > r.start) & (claims.end <= r.end)
+    starts, ends, wanted = claims.start[ending], claims.end[ending], claims.digest[ending]
+    low, high = np.searchsorted(own.offset, starts), np.searchsorted(own.offset, ends)
+    whole = high - low == ends - starts
+    sums = np.concatenate(([np.uint64(0)], np.cumsum(own.digest, dtype=np.uint64)))
+    found = sums[high] - sums[low]  # modulo 2^64, as unsigned arithmetic is
+    wrong = whole & (found != wanted)
+    tally.digests_judged += int(whole.sum())
+    tally.digests_unjudged += int((~whole).sum())
+    lost = tally.missing.get(incarnation, ())
+    for i in np.flatnonzero(~whole):
+        claim = OffsetRange(r.partition, int(starts[i]), int(ends[i]))
+        here = OffsetRange(r.partition, max(claim.start, r.start), claim.end)
+        if not intersect(lost, [here]):  # else it is missing, which says more
+            tally.unjudged.add(incarnation, here, claim)
+    _add(
+        tally.corrupt,
+        incarnation,
+        [OffsetRange(r.partition, int(starts[i]), int(ends[i])) for i in np.flatnonzero(wrong)],
+    )
+
+
+def _copies(
+    window: Window, records: Mapping[int, StoredRecords], producers: Mapping[int, Producer]
+) -> dict[int, tuple[OffsetRange, ...]]:
+    """Offsets in the window that hold a sequence stored elsewhere too, by incarnation.
+
+    Of the records of one sequence the claimed one is the original, else the first stored.
+    """
+    parts: list[tuple[NDArray[Any], ...]] = []
+    for p, found in records.items():
+        stamped = found.take(_stamped(found))
+        if len(stamped):
+            claimed = _claimed(p, stamped, producers)
+            place = np.full(len(stamped), p, np.int64)
+            parts.append((stamped.incarnation, stamped.sequence, ~claimed, place, stamped.offset))
+    if not parts:
+        return {}
+    incarnation, sequence, loose, place, offset = (
+        np.concatenate([part[i] for part in parts]) for i in range(5)
+    )
+    order = np.lexsort((sequence, incarnation))
+    same = (incarnation[order][1:] == incarnation[order][:-1]) & (
+        sequence[order][1:] == sequence[order][:-1]
+    )
+    if not same.any():
+        return {}
+    order = np.lexsort((offset, place, loose, sequence, incarnation))
+    same = (incarnation[order][1:] == incarnation[order][:-1]) & (
+        sequence[order][1:] == sequence[order][:-1]
+    )
+    found_at = order[1:][same]
+    copies: dict[int, list[OffsetRange]] = {}
+    for i, p in {(int(incarnation[k]), int(place[k])) for k in found_at}:
+        chosen = found_at[(incarnation[found_at] == i) & (place[found_at] == p)]
+        _add(copies, i, intersect(ranges_of(p, offset[chosen]), window.ranges))
+    return {i: merge(ranges) for i, ranges in copies.items()}
+
+
+def _claimed(
+    partition: int, records: StoredRecords, producers: Mapping[int, Producer]
+) -> NDArray[np.bool_]:
+    covered = np.zeros(len(records), dtype=bool)
+    for incarnation in np.unique(records.incarnation):
+        producer = producers.get(int(incarnation))
+        claims = producer.claims.get(partition) if producer else None
+        if claims is not None:
+            inside = claims.merged().hold(records.offset)
+            covered |= inside & (records.incarnation == incarnation)
+    return covered
+
+
+def _damage(
+    window: Window,
+    producers: Mapping[int, Producer],
+    copies: Mapping[int, tuple[OffsetRange, ...]],
+    tally: _Tally,
+    circumstances: Circumstances,
+) -> list[Finding]:
+    findings: list[Finding] = []
+    unlanded = merge(circumstances.unlanded)
+    for incarnation, ranges in tally.missing.items():
+        if lost := subtract(ranges, unlanded):
+            detail = f"acknowledged to {producers[incarnation].source}, not in the log"
+            findings.append(Finding("missing", lost, str(incarnation), detail))
+        if aside := intersect(ranges, unlanded):
+            detail = "not in the lake, so not compared"
+            findings.append(Finding("unlanded", aside, str(incarnation), detail))
+    for incarnation, producer in producers.items():
+        if lost := _beyond_log_end(window, producer, circumstances.log_ends):
+            detail = f"acknowledged to {producer.source}, past the end of the log"
+            findings.append(Finding("beyond_log_end", lost, str(incarnation), detail))
+    for incarnation, copied in copies.items():
+        if copied:
+            detail = "a sequence that is stored elsewhere too"
+            findings.append(Finding("duplicate", copied, str(incarnation), detail))
+    for incarnation, ranges in tally.corrupt.items():
+        detail = (
+            "in these offsets at least one record is not what was acknowledged to "
+            f"{producers[incarnation].source}"
+        )
+        findings.append(Finding("corrupt", merge(ranges), str(incarnation), detail))
+    return findings
+
+
+def _beyond_log_end(
+    window: Window, producer: Producer, log_ends: Mapping[int, int] | None
+) -> tuple[OffsetRange, ...]:
+    ends = {r.partition: r.end for r in window.ranges}
+    lost: list[OffsetRange] = []
+    for partition, claims in producer.claims.items():
+        log_end = (log_ends or {}).get(partition)
+        if log_end is None or ends.get(partition, log_end) < log_end:
+            continue  # more follows in the log: a later window is asked
+        first = max(log_end, ends.get(partition, 0))
+        beyond = claims.merged().clipped(first, 2**62)
+        lost += [OffsetRange(partition, start, end) for start, end in beyond.pairs()]
+    return merge(lost)
+
+
+def _unjudged(
+    window: Window,
+    producers: Mapping[int, Producer],
+    records: Mapping[int, StoredRecords],
+    tally: _Tally,
+    circumstances: Circumstances,
+) -> list[Finding]:
+    """What keeps the window from being BALANCED because it could not be judged."""
+    over = _grace_is_over(window, circumstances)
+    gaps = circumstances.gaps
+    taking_part = {
+        int(incarnation)
+        for r, found in _by_range(window, records)
+        for incarnation in np.unique(_within(found, r).incarnation)
+        if incarnation > 0
+    }
+    for incarnation, producer in producers.items():
+        if any(
+            len(claims.merged().clipped(r.start, r.end).start)
+            for r in window.ranges
+            if (claims := producer.claims.get(r.partition)) is not None
+        ):
+            taking_part.add(incarnation)
+    sources = {incarnation: producer.source for incarnation, producer in producers.items()}
+    return [
+        *digest_findings(tally.unjudged, sources, gaps.awaited, over),
+        *gap_findings(gaps, taking_part, over),
+    ]
+
+
+def _grace_is_over(window: Window, circumstances: Circumstances) -> bool:
+    return circumstances.now - from_iso(window.frozen_at) >= circumstances.grace
+
+
+def _dues(
+    window: Window,
+    producers: Mapping[int, Producer],
+    records: Mapping[int, StoredRecords],
+    tally: _Tally,
+    circumstances: Circumstances,
+) -> list[Finding]:
+    """What evidence is still due, or has not come in time."""
+    frozen_at = from_iso(window.frozen_at)
+    over = _grace_is_over(window, circumstances)
+    findings: list[Finding] = []
+    due: list[OffsetRange] = []
+    for incarnation, ranges in tally.again.items():
+        if over:
+            detail = "their sequences were acknowledged at other offsets"
+            findings.append(Finding("duplicate", merge(ranges), str(incarnation), detail))
+        else:
+            due += ranges
+    for incarnation, ranges in tally.unclaimed.items():
+        if not over:
+            due += ranges
+            continue
+        producer = producers.get(incarnation)
+        spoke = producer is not None and (
+            producer.final or producer.last_sent_at_ms > frozen_at.timestamp() * 1000
+        )
+        kind = "unclaimed" if spoke else "incarnation_silent"
+        detail = "no event claims them" if spoke else "its producer fell silent without a last word"
+        findings.append(Finding(kind, merge(ranges), str(incarnation), detail))
+    unaccounted = 0
+    for incarnation, producer in producers.items():
+        lost = _lost_with_events(window, producer, records) if producer.lost_events else ()
+        if not lost:
+            continue
+        unaccounted += count(lost)
+        if over:
+            numbers = ", ".join(_numbers(first, end) for first, end in producer.lost_events[:5])
+            spans = ", ".join(f"{r.start}-{r.end - 1}" for r in lost[:5])
+            detail = f"events {numbers} never came; sequences {spans} are in no other"
+            findings.append(
+                Finding("lost_event", (), str(incarnation), detail, records=count(lost))
+            )
+    if not over and (due or unaccounted):
+        detail = f"evidence is due until {(frozen_at + circumstances.grace).isoformat()}"
+        findings.append(Finding("pending", merge(due), detail=detail, records=unaccounted))
+    return findings
+
+
+def _numbers(first: int, end: int) -> str:
+    return str(first) if end == first + 1 else f"{first}-{end - 1}"
+
+
+def _lost_with_events(
+    window: Window, producer: Producer, records: Mapping[int, StoredRecords]
+) -> tuple[OffsetRange, ...]:
+    """Sequences between the first and the last stored in the window that nothing accounts for."""
+    here: list[Offsets] = []
+    spans = (*producer.sequences.pairs(), *producer.failed.pairs())
+    known = [OffsetRange(SEQUENCES, first, end) for first, end in spans]
+    for r, found in _by_range(window, records):
+        own = found.take(found.incarnation == producer.incarnation)
+        here.append(_within(own, r).sequence)
+        known += ranges_of(SEQUENCES, own.sequence)
+    stored = np.concatenate(here) if here else np.empty(0, np.int64)
+    if not stored.size:
+        return ()
+    span = OffsetRange(SEQUENCES, int(stored.min()), int(stored.max()) + 1)
+    return subtract([span], known)
+
+
+def _notes(window: Window, producers: Mapping[int, Producer], tally: _Tally) -> list[Finding]:
+    """What is reported and is no loss of the broker's."""
+    findings = [
+        Finding(
+            "unacknowledged",
+            merge(ranges),
+            str(incarnation),
+            "stored, though their producer was told that they failed",
+        )
+        for incarnation, ranges in tally.unacknowledged.items()
+    ]
+    opened = from_iso(window.opened_at).timestamp() * 1000
+    frozen = from_iso(window.frozen_at).timestamp() * 1000
+    for incarnation, producer in producers.items():
+        by_error: dict[str, list[OffsetRange]] = {}
+        for first, end, error, sent_at_ms in producer.failed_at:
+            if opened <= sent_at_ms < frozen:
+                by_error.setdefault(error, []).append(OffsetRange(SEQUENCES, first, end))
+        for error, spans in by_error.items():
+            spelled = ", ".join(f"{r.start}-{r.end - 1}" for r in merge(spans)[:5])
+            findings.append(
+                Finding(
+                    "client_failure",
+                    (),
+                    str(incarnation),
+                    f"{error}; sequences {spelled}",
+                    records=count(spans),
+                )
+            )
+    return findings
+
+
+def _split(records: StoredRecords) -> dict[int, StoredRecords]:
+    """The stamped records by incarnation, each in offset order."""
+    stamped = records.take(_stamped(records))
+    if not len(stamped):
+        return {}
+    order = np.argsort(stamped.incarnation, kind="stable")
+    values, first = np.unique(stamped.incarnation[order], return_index=True)
+    groups = np.split(order, first[1:])
+    return {int(v): stamped.take(group) for v, group in zip(values, groups, strict=True)}
+
+
+def _within(records: StoredRecords, r: OffsetRange) -> StoredRecords:
+    low, high = np.searchsorted(records.offset, (r.start, r.end))
+    if low == 0 and high == len(records):
+        return records
+    return records.take(np.arange(low, high))
+
+
+def _stamped(records: StoredRecords) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = (
+        (records.incarnation > 0) & (records.sequence >= 0) & (records.sequence < OFFSET_MAX)
+    )
+    return mask
+
+
+def _by_range(
+    window: Window, records: Mapping[int, StoredRecords]
+) -> list[tuple[OffsetRange, StoredRecords]]:
+    return [(r, records[r.partition]) for r in window.ranges if r.partition in records]
+
+
+def _add(into: dict[int, list[OffsetRange]], key: int, ranges: Iterable[OffsetRange]) -> None:
+    if found := list(ranges):
+        into.setdefault(key, []).extend(found)

@@ -1,0 +1,102 @@
+"""Reading a component's YAML so that every mistake is named with its file and line.
+
+Dagster hands a component its attributes and where each key stands. The platform's own models do the
+judging (``domain.topics.parse_topic``), because they know the remedy; this module joins the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import dagster as dg
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from penstock_platform.problems import KeyPath, line_of, place, problems_of
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class DeclarationError(dg.DagsterInvalidDefinitionError):
+    """A declaration that cannot be used: file, line, key, what was found and what would do."""
+
+
+def attributes_model(name: str, described_by: type[BaseModel]) -> type[BaseModel]:
+    """A model that takes any keys and shows ``described_by``'s JSON schema to editors and `dg`.
+
+    Judging is left to ``load``, which can name the line in a sentence of its own.
+    """
+
+    def schema(document: dict[str, Any]) -> None:
+        document.clear()
+        document.update(described_by.model_json_schema())
+
+    config = ConfigDict(extra="allow", json_schema_extra=schema)
+    return type(name, (BaseModel,), {"model_config": config, "__module__": __name__})
+
+
+def values_of(attributes: BaseModel | None) -> dict[str, Any]:
+    """The raw attributes as they stand in the YAML document."""
+    return dict(attributes.model_extra or {}) if attributes is not None else {}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a declaration was read: its file, its folder, and the 1-based line of every key."""
+
+    file: str
+    folder: Path
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+
+    def at(self, *path: str | int) -> str:
+        """`file:line` of a key, or of the nearest one above it."""
+        return place(self.file, line_of(self.lines, path))
+
+
+def source_of(context: dg.ComponentLoadContext) -> Source:
+    """The source of what Dagster loads."""
+    tree = context.resolution_context.source_position_tree
+    folder = context.path if context.path.is_dir() else context.path.parent
+    path = Path(tree.position.filename) if tree is not None else context.path
+    return Source(short(path), folder, lines_in(tree))
+
+
+def lines_in(tree: Any) -> dict[KeyPath, int]:
+    """1-based lines of every key path under ``attributes`` of a document's positions."""
+    attributes = tree.children.get("attributes") if tree is not None else None
+    return dict(_walk(attributes, ())) if attributes is not None else {}
+
+
+def short(path: Path) -> str:
+    """A path, as short as it can be written from where the command runs."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def parse(model: type[M], values: Mapping[str, Any], source: Source) -> M:
+    """Validate a declaration; raises DeclarationError with a line for each of its problems."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        # ``from None``: Dagster shows the innermost cause, and this sentence says more than it.
+        raise DeclarationError(
+            "\n".join(problems_of(error, model, source.file, source.lines))
+        ) from None
+
+
+def place_in_project(context: dg.ComponentLoadContext) -> str:
+    """`file:line` of the declaration, from the project's root: the same on every machine."""
+    declared_at = source_of(context).at()
+    root = f"{context.project_root}/"
+    absolute = declared_at if declared_at.startswith("/") else str(Path.cwd() / declared_at)
+    return absolute.removeprefix(root)
+
+
+def _walk(tree: Any, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
+    yield path, tree.position.start.line
+    for key, child in tree.children.items():
+        yield from _walk(child, (*path, key))

@@ -1,0 +1,5 @@
+"""Fixtures of this folder's tests, by their names."""
+
+from desk import desk  # noqa: F401
+from freezing import world  # noqa: F401
+from stage import ready, stage  # noqa: F401

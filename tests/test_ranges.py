@@ -1,0 +1,139 @@
+"""Range algebra against plain sets of offsets, which cannot be wrong."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_platform.ranges import (
+    OffsetRange,
+    by_partition,
+    count,
+    covers,
+    gaps,
+    intersect,
+    merge,
+    missing_and_duplicates,
+    ranges_of,
+    subtract,
+    tell,
+)
+
+offset_ranges = st.lists(
+    st.builds(
+        lambda p, s, n: OffsetRange(p, s, s + n),
+        st.integers(0, 2),
+        st.integers(0, 30),
+        st.integers(0, 8),
+    ),
+    max_size=8,
+)
+
+
+def offsets_in(ranges):
+    return {(r.partition, offset) for r in ranges for offset in range(r.start, r.end)}
+
+
+def is_canonical(ranges):
+    neighbours = pairwise(ranges)
+    return all(ranges) and all(
+        (a.partition, a.end) < (b.partition, b.start) if a.partition == b.partition else a < b
+        for a, b in neighbours
+    )
+
+
+@given(offset_ranges, offset_ranges)
+def test_the_algebra_is_that_of_sets(a, b):
+    for found, wanted in (
+        (merge(a), offsets_in(a)),
+        (intersect(a, b), offsets_in(a) & offsets_in(b)),
+        (subtract(a, b), offsets_in(a) - offsets_in(b)),
+    ):
+        assert offsets_in(found) == wanted
+        assert is_canonical(found)
+    assert covers(a, b) == (offsets_in(b) <= offsets_in(a))
+    assert count(a) == len(offsets_in(a))
+    assert {r for found in by_partition(a).values() for r in found} == set(merge(a))
+
+
+@given(st.lists(st.integers(0, 50)))
+def test_ranges_of_names_each_offset_once(offsets):
+    found = ranges_of(3, offsets)
+    assert offsets_in(found) == {(3, offset) for offset in offsets}
+    assert is_canonical(found)
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.lists(st.integers(0, 45), max_size=60))
+def test_missing_and_duplicates_are_exact(start, length, offsets):
+    expected = OffsetRange(1, start, start + length)
+    found = missing_and_duplicates(expected, np.array(offsets, dtype=np.int64))
+    wanted = set(range(start, start + length))
+    assert offsets_in(found.missing) == {(1, o) for o in wanted - set(offsets)}
+    assert offsets_in(found.outside) == {(1, o) for o in set(offsets) - wanted}
+    assert offsets_in(found.duplicate) == {(1, o) for o in wanted if offsets.count(o) > 1}
+
+
+@given(st.sets(st.integers(5, 40)))
+def test_gaps_are_what_sorted_offsets_leave_out(offsets):
+    found = gaps(OffsetRange(0, 5, 41), np.array(sorted(offsets), dtype=np.int64))
+    assert offsets_in(found) == {(0, o) for o in set(range(5, 41)) - offsets}
+
+
+def test_a_whole_window_of_millions_is_compared_at_once():
+    offsets = np.arange(1_000_000, 4_000_000)
+    rng = np.random.default_rng(7)
+    rng.shuffle(offsets)
+    expected = OffsetRange(0, 1_000_000, 4_000_000)
+    assert missing_and_duplicates(expected, offsets) == ((), (), ())
+    found = missing_and_duplicates(expected, offsets[offsets != 2_000_000])
+    assert found.missing == (OffsetRange(0, 2_000_000, 2_000_001),)
+
+
+@pytest.mark.parametrize("partition,start,end", [(-1, 0, 1), (0, -1, 1), (0, 2, 1)])
+def test_what_is_no_range_is_refused(partition, start, end):
+    with pytest.raises(ValueError, match="not an offset range"):
+        OffsetRange(partition, start, end)
+
+
+def test_ranges_are_told_in_words():
+    ranges = [OffsetRange(3, 118204, 118241), OffsetRange(3, 5, 6), OffsetRange(4, 0, 2)]
+    assert tell(ranges[:1]) == "partition 3 offsets 118204-118240"
+    assert tell(ranges, most=1) == "partition 3 offset 5 and 2 more ranges"
+    assert tell([]) == "none"
+    assert str(OffsetRange(0, 7, 7)) == "partition 0 no offsets (at 7)"
+
+
+@pytest.mark.parametrize(
+    "count,most,end",
+    [
+        (1, 1, "offset 0"),
+        (2, 1, "offset 0 and 1 more ranges"),
+        (3, 1, "offset 0 and 2 more ranges"),
+    ],
+)
+def test_ranges_that_are_left_out_are_counted(count, most, end):
+    assert tell([OffsetRange(0, 2 * n, 2 * n + 1) for n in range(count)], most).endswith(end)
+
+
+def test_five_ranges_are_shown():
+    said = tell([OffsetRange(0, 2 * n, 2 * n + 1) for n in range(6)])
+    assert said.count("partition") == 5
+    assert said.endswith("offset 8 and 1 more ranges")
+
+
+@pytest.mark.parametrize("offsets", [[3, 3, 4], [4, 3, 5], [5, 4, 3], [3, 5, 4, 4], [2, 3, 4, 5]])
+def test_as_many_offsets_as_expected_are_no_proof(offsets):
+    """Lost and doubled, or another place: the count alone is right."""
+    found = missing_and_duplicates(OffsetRange(0, 3, 6), np.array(offsets, dtype=np.int64))
+    assert offsets_in(found.missing) == {(0, o) for o in {3, 4, 5} - set(offsets)}
+    assert offsets_in(found.outside) == {(0, o) for o in set(offsets) - {3, 4, 5}}
+    assert offsets_in(found.duplicate) == {(0, o) for o in offsets if offsets.count(o) > 1}
+
+
+def test_a_range_holds_its_start_and_not_its_end() -> None:
+    held = OffsetRange(0, 3, 6)
+    assert [offset for offset in range(9) if offset in held] == [3, 4, 5]
