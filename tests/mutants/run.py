@@ -56,6 +56,19 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     }.items()
 }
 SUBJECTS[f"{CLIENT}/ledger.py"] = ("tests/client/test_ledger.py",)
+APPENDS = (
+    "log/test_log_append_read",
+    "log/test_log_staged",
+    "log/test_log_rolling",
+    "log/test_log_times",
+    "log/test_log_reading",
+    "log/test_log_failures",
+    "log/test_log_flush_steps",
+    "log/test_log_group_flush",
+    "log/test_log_producers",
+    "log/test_log_recovery",
+    "transactions/test_txn_log",
+)
 SUBJECTS |= {
     f"broker/src/penstock_broker/{module}.py": tuple(f"tests/broker/{name}.py" for name in tests)
     for modules, tests in {
@@ -104,26 +117,80 @@ SUBJECTS |= {
             "transactions/test_txn_log",
         ),
         ("log/reading",): ("log/test_log_reading",),
-        ("log/leader_epochs", "log/rolling", "log/lookup", "log/segments"): (
+        ("log/appender", "log/log", "log/segment", "log/rolling", "log/leader_epochs"): (
             "log/test_leader_epochs",
-            "log/test_log_times",
-            "log/test_log_rolling",
-            "log/test_log_kills",
-            "log/test_log_append_read",
+            *APPENDS,
+            "log/test_log_delete_records",
             "log/test_log_retention",
+            "log/test_log_upgrade",
         ),
-        ("log/retention", "log/trash"): ("log/test_log_retention",),
-        ("log/recovery", "log/scan"): (
+        ("log/lookup", "log/segments", "log/offset_index", "log/time_index", "log/index_file"): (
+            *APPENDS,
+            "log/test_log_delete_records",
+            "log/test_log_retention",
+            "log/test_log_upgrade",
+            "transactions/test_txn_formats",
+        ),
+        ("log/epoch_file", "log/flushing", "log/group_flush", "log/slice", "log/markers"): (
+            *APPENDS,
+            "log/test_log_upgrade",
+            "log/test_producer_state",
+            "transactions/test_txn_formats",
+        ),
+        ("log/record_rules", "wire/batch_pattern"): (
+            "log/test_record_rules",
+            "log/test_batch_patterns",
+        ),
+        ("wire/record_walk",): (
+            "wire/test_record_walk",
+            "log/test_batch_patterns",
+            "log/test_record_rules",
+        ),
+        ("api/produce_frame",): ("api/test_produce_frame",),
+        ("log/retention", "log/trash"): (
+            "log/test_log_retention",
+            "log/test_topic_deletion",
+            "log/test_log_delete_records",
+        ),
+        ("log/recovery", "log/scan", "log/recovery_report"): (
             "log/test_log_recovery",
             "log/test_log_kills",
             "log/test_log_producers",
             "log/test_log_rolling",
+            "log/test_log_upgrade",
+            "log/test_log_check",
+            "log/test_log_append_read",
+            "transactions/test_txn_log",
         ),
-        ("log/compaction", "log/cleaner", "log/swap"): (
+        ("log/compaction", "log/cleaner", "log/swap", "log/compaction_worker"): (
             "log/test_compaction_rules",
-            "log/test_log_compaction",
             "log/test_log_cleaner",
+            "log/test_log_compaction",
             "log/test_log_kills",
+        ),
+        (
+            "log/manager",
+            "log/data_directory",
+            "log/checkpoint",
+            "log/saving",
+            "log/kept_offsets",
+            "log/open_files",
+        ): (
+            "log/test_data_directory",
+            "log/test_log_manager",
+            "log/test_log_failures",
+            "log/test_log_delete_records",
+            "log/test_local_metadata",
+            "log/test_topic_creation",
+            "log/test_topic_deletion",
+            "log/test_log_flush_steps",
+            "log/test_log_group_flush",
+            "log/test_log_recovery",
+        ),
+        ("log/check", "log/dump"): (
+            "log/test_log_check",
+            "log/test_log_upgrade",
+            "transactions/test_txn_dump",
         ),
         ("groups/offset_records",): ("groups/test_offset_records", "groups/test_coordinator"),
         (
@@ -147,6 +214,17 @@ SUBJECTS |= {
     }.items()
     for module in modules
 }
+
+# They take half a minute, and find what other tests find sooner.
+_SLOW = tuple(
+    f"--deselect=tests/broker/log/test_log_compaction.py::{name}"
+    for name in (
+        "test_every_crash_leaves_a_log_with_the_same_table",
+        "test_transactions_are_compacted_as_a_committed_reader_sees_them",
+    )
+)
+for _name in ("compaction", "cleaner", "swap", "compaction_worker"):
+    SUBJECTS[f"broker/src/penstock_broker/log/{_name}.py"] += _SLOW
 
 
 @dataclass(frozen=True, slots=True)

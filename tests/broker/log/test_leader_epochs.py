@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from penstock_broker.log.leader_epochs import LeaderEpochs
 
 
@@ -23,3 +26,42 @@ def test_an_epoch_before_all_known_ones_ended_where_they_begin() -> None:
     assert epochs.end_of(1, 7) == (1, 0)
     epochs.advance_to(5)
     assert epochs.end_of(1, 7) == (1, 5)
+
+
+def check(epochs: LeaderEpochs, entries: list[tuple[int, int]]) -> None:
+    """All that is answered, against a list of (epoch, first offset) that is searched through."""
+    assert epochs.entries() == entries
+    assert epochs.latest == max((epoch for epoch, _ in entries), default=-1)
+    for offset in range(13):
+        wrote = [epoch for epoch, start in entries if start <= offset]
+        assert epochs.epoch_of(offset) == max(wrote, default=-1)
+    ends = [start for _, start in entries[1:]] + [99]
+    for asked in range(9):
+        upto = [(e, end) for (e, _), end in zip(entries, ends, strict=False) if e <= asked]
+        first = (asked, entries[0][1]) if entries else (-1, -1)
+        assert epochs.end_of(asked, 99) == max(upto, default=first)
+
+
+steps = st.tuples(
+    st.sampled_from(["note", "note", "truncate", "advance"]), st.integers(0, 7), st.integers(0, 11)
+)
+
+
+@given(st.lists(steps, max_size=8))
+def test_any_history_is_that_of_a_plain_list(history: list[tuple[str, int, int]]) -> None:
+    epochs, entries = LeaderEpochs(), list[tuple[int, int]]()
+    for step, epoch, offset in history:
+        if step == "note":
+            begins = all(epoch > known for known, _ in entries)
+            assert epochs.note(epoch, offset) == begins
+            if begins:
+                entries = [entry for entry in entries if entry[1] < offset] + [(epoch, offset)]
+        elif step == "truncate":
+            epochs.truncate_to(offset)
+            entries = [entry for entry in entries if entry[1] < offset]
+        else:
+            epochs.advance_to(offset)
+            ends = [start for _, start in entries[1:]] + [99]
+            left = [e for e, end in zip(entries, ends, strict=False) if end > offset]
+            entries = [(e, max(start, offset)) for e, start in left]
+        check(epochs, entries)

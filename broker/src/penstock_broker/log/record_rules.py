@@ -135,7 +135,7 @@ def _check_keys(payload: bytes | bytearray, begin: int, count: int) -> None:
 
 
 def _open(batch: RecordBatch, bytes_max: int) -> bytes:
-    if bytes_max >= DECOMPRESSED_BYTES_MAX and batch.attributes & CODEC_MASK:
+    if bytes_max >= DECOMPRESSED_BYTES_MAX:
         # Most bombs are the same byte over and over, and no record begins so: 64 MiB of it would
         # cost the other threads 40 ms.
         head = first_bytes(batch.codec, batch.view[HEADER_BYTES:])
