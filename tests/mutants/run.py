@@ -117,17 +117,24 @@ SUBJECTS |= {
             "transactions/test_txn_log",
         ),
         ("log/reading",): ("log/test_log_reading",),
-        ("log/appender", "log/log", "log/segment", "log/rolling", "log/leader_epochs"): (
-            "log/test_leader_epochs",
+        ("log/leader_epochs",): ("log/test_leader_epochs",),
+        ("log/rolling",): (
+            "log/test_log_rolling",
+            "log/test_log_append_read",
+            "log/test_log_staged",
+        ),
+        ("log/appender",): ("log/test_appender", *APPENDS),
+        ("log/log", "log/segment"): (
+            "log/test_log_owner",
+            "log/test_appender",
             *APPENDS,
             "log/test_log_delete_records",
-            "log/test_log_retention",
             "log/test_log_upgrade",
+            "log/test_log_cleaner",
         ),
         ("log/lookup", "log/segments", "log/offset_index", "log/time_index", "log/index_file"): (
             *APPENDS,
             "log/test_log_delete_records",
-            "log/test_log_retention",
             "log/test_log_upgrade",
             "transactions/test_txn_formats",
         ),
@@ -214,17 +221,6 @@ SUBJECTS |= {
     }.items()
     for module in modules
 }
-
-# They take half a minute, and find what other tests find sooner.
-_SLOW = tuple(
-    f"--deselect=tests/broker/log/test_log_compaction.py::{name}"
-    for name in (
-        "test_every_crash_leaves_a_log_with_the_same_table",
-        "test_transactions_are_compacted_as_a_committed_reader_sees_them",
-    )
-)
-for _name in ("compaction", "cleaner", "swap", "compaction_worker"):
-    SUBJECTS[f"broker/src/penstock_broker/log/{_name}.py"] += _SLOW
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from log_bench import Bench, read_all, values_of
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.log import Log
 from penstock_broker.log.markers import Marker, build_marker
+from penstock_broker.log.owner import NoOwner
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.records import RecordBatch
 
@@ -140,7 +141,7 @@ def test_what_follows_a_write_that_failed_is_out_of_order(bench: Bench) -> None:
     assert log.append([batch(1)], 0).base_offset == 1
 
 
-def test_a_silent_producer_is_forgotten_by_the_time_of_its_last_batch(bench: Bench) -> None:
+def test_a_silent_producer_goes_by_the_time_of_its_last_batch(bench: Bench) -> None:
     log = bench.open()
     log.append([batch(0)], 0)
     bench.clock.advance(1_000)
@@ -178,6 +179,56 @@ def test_a_marker_is_held_against_a_staged_transaction(bench: Bench) -> None:
     assert log.last_stable_offset == 0
     log.append_for_coordinator(marker(1), 0, Marker(True, 0))
     assert log.last_stable_offset == 2
+
+
+def test_markers_of_an_earlier_coordinator_are_refused(bench: Bench) -> None:
+    log = bench.open()
+    for coordinator_epoch in (5, 6):
+        ended = Marker(True, coordinator_epoch)
+        assert log.append_for_coordinator(marker(0), 0, ended).base_offset == coordinator_epoch - 5
+    with pytest.raises(KafkaError) as error:
+        log.append_for_coordinator(marker(0), 0, Marker(True, 5))
+    assert error.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    offsets = batch(-1, transactional=True)
+    assert log.append_for_coordinator(offsets, 0).base_offset == 2, "it is no marker"
+
+
+@pytest.mark.parametrize("stamps", [False, True])
+def test_markers_have_the_time_that_the_topic_asks_for(bench: Bench, stamps: bool) -> None:
+    bench.overrides = {"message.timestamp.type": "LogAppendTime"} if stamps else {}
+    log = bench.open()
+    now_ms = bench.clock.now_ms()
+    result = log.append_for_coordinator(marker(0), 0, Marker(True, 0))
+    assert result.log_append_time_ms == (now_ms if stamps else -1)
+    assert [record.timestamp for record in read_all(log)] == [now_ms if stamps else 5]
+
+
+def test_nothing_is_stable_that_is_not_on_the_disk(bench: Bench) -> None:
+    """With ``flush.messages=1``: neither a marker, nor what comes before a transaction."""
+    bench.overrides = {"flush.messages": "1"}
+    log = bench.open()
+    log.owner = FlushesLater(bench.files)
+
+    def stable() -> tuple[int, int]:
+        return log.last_stable_offset, log.high_watermark
+
+    bench.append(log, "a")
+    assert stable() == (0, 0)
+    log.flush()
+    bench.append(log, "b")
+    log.append([batch(0, transactional=True)], 0, is_verified=True)
+    assert stable() == (1, 1)
+    log.flush()
+    assert stable() == (2, 3)
+    log.append_for_coordinator(marker(0), 0, Marker(True, 0))
+    assert stable() == (2, 3)
+    log.flush()
+    assert stable() == (4, 4)
+
+
+class FlushesLater(NoOwner):
+    def flush_due(self, log: Log) -> None:
+        pass
 
 
 @pytest.mark.parametrize("stamps", [False, True])

@@ -73,6 +73,7 @@ def test_reading_stops_at_the_given_limit(bench: Bench) -> None:
     batch_size = log.read(0, 1).size
     assert log.read(0, 1 << 20, 2).size == 2 * batch_size
     assert log.read(2, 1 << 20, 2).size == 0
+    assert log.read(2, 1 << 20, 99).size == batch_size, "there is no more than there is"
 
 
 def test_reading_at_the_end_is_empty_and_beyond_is_out_of_range(bench: Bench) -> None:

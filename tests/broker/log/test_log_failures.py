@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -12,6 +13,8 @@ from log_bench import Bench, read_all, values_of
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.files import OsFiles, replace_file
 from penstock_broker.log.log import Log
+from penstock_broker.log.markers import Marker, build_marker
+from penstock_broker.wire.records import RecordBatch
 
 
 def storage_error(bench: Bench, log: Log, *values: str) -> str:
@@ -112,6 +115,90 @@ def test_a_segment_that_cannot_be_begun_refuses_the_append(bench: Bench) -> None
     assert values_of(read_all(bench.reopen_after_kill(log))) == ["a", "b" * 40]
 
 
+def test_reading_what_was_aborted_may_fail(bench: Bench) -> None:
+    bench.overrides = {"segment.bytes": "100"}
+    log = bench.open()
+    for number in range(3):
+        bench.append(log, f"value {number}")
+    log = bench.reopen_cleanly(log)
+    bench.files.put(log.segments[0].aborted.path, b"")
+    bench.files.fail("read", errno.EIO, path_part=".txnindex")
+    bench.files.fail("open", errno.EIO, path_part=".txnindex")
+    assert_goes_offline(log, lambda: log.aborted_transactions(0, 3), "cannot read what was aborted")
+
+
+def assert_goes_offline(log: Log, use: Callable[[], object], reason: str) -> None:
+    """It says so, and each use that follows does."""
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="t-0 is offline") as error:
+            use()
+        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.failure or "").startswith(reason)
+    for other in (
+        lambda: log.append_for_coordinator(marker_of(9), 0, Marker(True, 0)),
+        lambda: log.advance_start(log.log_end_offset),
+        lambda: log.read(log.log_start_offset, 100),
+        lambda: log.offset_for_timestamp(0),
+        log.max_timestamp,
+    ):
+        with pytest.raises(KafkaError, match="is offline"):
+            other()
+    assert log.flush_job() is None
+    log.close()
+
+
+def test_an_epoch_that_cannot_be_written_down(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a")
+    bench.files.fail("write", errno.EIO, path_part="leader-epoch")
+    assert_goes_offline(
+        log, lambda: bench.append(log, "b", epoch=1), "cannot write its leader epochs"
+    )
+
+
+def test_indexes_that_cannot_be_written_at_the_end(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a")
+    bench.files.fail("write", errno.EIO, path_part="index")
+    with pytest.raises(KafkaError) as error:
+        log.close()
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.failure or "").startswith("cannot close")
+
+
+def test_a_lookup_that_meets_a_broken_disk(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a")
+    bench.files.fail("read", errno.EIO, path_part=".log")
+    assert_goes_offline(log, lambda: log.offset_for_timestamp(0), "cannot look up a time")
+
+
+def test_segments_that_cannot_be_deleted(bench: Bench) -> None:
+    bench.overrides = {"segment.bytes": "100"}
+    log = bench.open()
+    for number in range(3):
+        bench.append(log, f"value {number}")
+    bench.files.fail("remove", errno.EIO)
+    with pytest.raises(KafkaError, match="is offline"):
+        log.delete_records(2)
+    assert (log.failure or "").startswith("cannot delete segments")
+
+
+def test_a_marker_that_cannot_be_written(bench: Bench) -> None:
+    """With a full disk it may be tried again."""
+    log = bench.open()
+    bench.append(log, "a")
+    bench.files.fail("write", errno.ENOSPC, path_part=".log")
+    with pytest.raises(KafkaError) as error:
+        log.append_for_coordinator(marker_of(9), 0, Marker(True, 0))
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.append_for_coordinator(marker_of(9), 0, Marker(True, 0)).base_offset == 1
+
+
+def marker_of(producer_id: int) -> RecordBatch:
+    return RecordBatch(memoryview(build_marker(producer_id, 0, Marker(True, 0), 5)))
+
+
 def test_flush_messages_syncs_before_the_append_returns(bench: Bench) -> None:
     bench.overrides = {"flush.messages": "3"}
     log = bench.open()
@@ -119,9 +206,13 @@ def test_flush_messages_syncs_before_the_append_returns(bench: Bench) -> None:
     assert log.recovery_point == 0
     bench.append(log, "c")
     assert log.recovery_point == 3
+    bench.append(log, "d", "e")
+    assert log.recovery_point == 3
+    bench.append(log, "f")
+    assert log.recovery_point == 6
     bench.files = bench.files.power_cut(Random(1))
-    log = bench.open(recovery_point=3)
-    assert values_of(read_all(log)) == ["a", "b", "c"]
+    log = bench.open(recovery_point=6)
+    assert values_of(read_all(log)) == list("abcdef")
 
 
 def test_flush_ms_makes_a_sync_due(bench: Bench) -> None:
@@ -157,7 +248,6 @@ def test_a_closed_segment_is_due_to_be_synced(bench: Bench) -> None:
 def test_nothing_is_synced_unless_asked(bench: Bench) -> None:
     """As in Kafka, an append does not wait for the disk."""
     log = bench.open()
-    bench.append(log, "first")  # begins an epoch, which is written down
     syncs = bench.files.syncs
     for _ in range(20):
         bench.append(log, "x")

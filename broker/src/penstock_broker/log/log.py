@@ -116,6 +116,7 @@ class Log:
         """
         known_epochs = read_epochs(place.files, place.directory)
         epochs = known_epochs or LeaderEpochs()
+        written_epochs = epochs.entries()
         cleaned = read_cleaner_checkpoint(place.files, place.directory)
         recovered = recover(
             place,
@@ -138,7 +139,11 @@ class Log:
         log.cleaned = cleaned
         if known_epochs is None and log.size_bytes:
             log.epochs = epochs_of(log.segments)
-            write_epochs(place.files, place.directory, log.epochs.entries())
+        entries = log.epochs.entries()
+        if entries != written_epochs:
+            write_epochs(place.files, place.directory, entries)
+        elif entries and not recovered.clean:
+            log._epochs_synced = False  # the process that wrote them may have been killed before
         if not recovered.clean and (recovered.cut is not None or log.holds_back):
             log.flush()
         return log
