@@ -105,7 +105,12 @@ SUBJECTS |= {
             "limits/test_footprint",
             "transactions/test_txn_coordinator",
         ),
-        ("log/open_transactions", "log/aborted_transactions", "log/isolation"): (
+        ("log/aborted_transactions",): (
+            "log/test_aborted_transactions",
+            "log/test_log_reading",
+            "transactions/test_txn_formats",
+        ),
+        ("log/open_transactions", "log/isolation"): (
             "log/test_log_reading",
             "transactions/test_txn_log",
             "transactions/test_txn_formats",

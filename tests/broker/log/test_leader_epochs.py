@@ -10,12 +10,13 @@ from penstock_broker.log.leader_epochs import LeaderEpochs
 
 def test_an_epoch_ends_where_the_next_begins() -> None:
     epochs = LeaderEpochs()
-    for epoch, offset in ((2, 10), (5, 30)):
+    for epoch, offset in ((2, 10), (5, 30), (6, 35)):
         epochs.note(epoch, offset)
     assert epochs.end_of(2, 40) == (2, 30)
     assert epochs.end_of(3, 40) == (2, 30), "the largest up to the one asked for"
-    assert epochs.end_of(5, 40) == (5, 40)
-    assert epochs.end_of(9, 40) == (5, 40)
+    assert epochs.end_of(5, 40) == (5, 35)
+    assert epochs.end_of(6, 40) == (6, 40)
+    assert epochs.end_of(9, 40) == (6, 40)
 
 
 def test_an_epoch_before_all_known_ones_ended_where_they_begin() -> None:
