@@ -175,6 +175,7 @@ SUBJECTS |= {
             "transactions/test_txn_log",
         ),
         ("log/compaction", "log/cleaner", "log/swap", "log/compaction_worker"): (
+            "log/test_batch_filter",
             "log/test_compaction_rules",
             "log/test_log_cleaner",
             "log/test_log_compaction",

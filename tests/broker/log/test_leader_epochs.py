@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,25 @@ def test_an_epoch_before_all_known_ones_ended_where_they_begin() -> None:
     assert epochs.end_of(1, 7) == (1, 0)
     epochs.advance_to(5)
     assert epochs.end_of(1, 7) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("start", "left"),
+    [
+        (0, [(2, 10), (5, 30), (6, 35)]),
+        (29, [(2, 29), (5, 30), (6, 35)]),
+        (30, [(5, 30), (6, 35)]),
+        (32, [(5, 32), (6, 35)]),
+        (35, [(6, 35)]),
+        (99, [(6, 99)]),
+    ],
+)
+def test_epochs_below_a_new_start_go(start: int, left: list[tuple[int, int]]) -> None:
+    epochs = LeaderEpochs()
+    for epoch, offset in ((2, 10), (5, 30), (6, 35)):
+        epochs.note(epoch, offset)
+    epochs.advance_to(start)
+    assert epochs.entries() == left
 
 
 def check(epochs: LeaderEpochs, entries: list[tuple[int, int]]) -> None:
