@@ -20,6 +20,8 @@ from penstock_broker.testing import MemFiles
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.records import RecordBatch
 
+PLAIN = 4
+"""A producer without transactions."""
 PATH = Path("/d/00000000000000000005.txnindex")
 ENTRY = struct.Struct(">hqqqq")
 FIRST = AbortedTransaction(7, 2, 6, 4)
@@ -167,13 +169,13 @@ def test_all_indexes_are_made_again_as_they_were(bench: Bench, seed: int) -> Non
     log, sequences = bench.open(), dict.fromkeys(range(5), 0)
     for _ in range(120):
         producer = random.randrange(5)
-        if random.random() < 0.3 and producer:
+        if random.random() < 0.3 and producer != PLAIN:
             end(log, producer, is_commit=random.random() < 0.4)
         elif random.random() < 0.2:
             bench.append(log, "of no producer")
         else:
             count = random.randint(1, 3)
-            write(log, producer, sequences[producer], count, is_transactional=producer > 0)
+            write(log, producer, sequences[producer], count, is_transactional=producer != PLAIN)
             sequences[producer] += count
     expected = [list(segment.aborted.entries()) for segment in log.segments]
     assert sum(map(len, expected)) > 5 and len(expected) > 5
