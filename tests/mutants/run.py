@@ -123,11 +123,7 @@ SUBJECTS |= {
         ),
         ("log/reading",): ("log/test_log_reading",),
         ("log/leader_epochs",): ("log/test_leader_epochs",),
-        ("log/rolling",): (
-            "log/test_log_rolling",
-            "log/test_log_append_read",
-            "log/test_log_staged",
-        ),
+        ("log/rolling",): ("log/test_roll_rules", "log/test_log_staged"),
         ("log/appender",): ("log/test_appender", *APPENDS),
         ("log/log", "log/segment"): (
             "log/test_log_owner",
