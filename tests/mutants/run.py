@@ -156,9 +156,9 @@ SUBJECTS |= {
         ),
         ("api/produce_frame",): ("api/test_produce_frame",),
         ("log/retention", "log/trash"): (
+            "log/test_retention_rules",
             "log/test_log_retention",
             "log/test_topic_deletion",
-            "log/test_log_delete_records",
         ),
         ("log/recovery", "log/scan", "log/recovery_report"): (
             "log/test_log_recovery",
@@ -170,8 +170,8 @@ SUBJECTS |= {
             "log/test_log_append_read",
             "transactions/test_txn_log",
         ),
-        ("log/compaction", "log/cleaner", "log/swap", "log/compaction_worker"): (
-            "log/test_batch_filter",
+        ("log/compaction",): ("log/test_batch_filter", "log/test_compaction_rules"),
+        ("log/cleaner", "log/swap", "log/compaction_worker"): (
             "log/test_compaction_rules",
             "log/test_log_cleaner",
             "log/test_log_compaction",
