@@ -20,7 +20,7 @@ from penstock_platform.cli import table as table_command
 from penstock_platform.cli import topic as topic_command
 from penstock_platform.cli import window as window_command
 from penstock_platform.cli.dagster_api import CheckOutcome, DagsterApiError, RunOutcome
-from penstock_platform.kafka.cluster import UnknownTopicError
+from penstock_platform.kafka.errors import UnknownTopicError
 from penstock_platform.landing import assets as landing
 from penstock_platform.topics.model.declaration import bronze_table
 

@@ -12,7 +12,8 @@ from penstock_broker.testing.broker_process import BrokerProcess
 from penstock_platform.kafka import batches
 from penstock_platform.kafka import cluster as kafka_module
 from penstock_platform.kafka.batches import unread_offsets
-from penstock_platform.kafka.cluster import ClusterError, KafkaCluster, UnknownTopicError
+from penstock_platform.kafka.cluster import KafkaCluster
+from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
 from penstock_platform.ranges import OffsetRange
 from penstock_platform.settings import KafkaSettings, Settings
 from penstock_platform.testing.clock import ManualClock

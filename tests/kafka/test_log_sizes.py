@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from penstock_platform.kafka.cluster import ClusterError, KafkaCluster, UnknownTopicError
+from penstock_platform.kafka.cluster import KafkaCluster
+from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
 from penstock_platform.kafka.log_sizes import largest_replicas, partition_bytes
 from penstock_platform.settings import KafkaSettings, Settings
 

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.landing.assets import BACKFILL
 from penstock_platform.landing.results import has_result
 from penstock_platform.ranges import OffsetRange, intersect

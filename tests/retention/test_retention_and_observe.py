@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from penstock_platform.components.platform_component import PlatformSpec, SweepSpec
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.kafka.model import PartitionOffsets
 from penstock_platform.topics.model.declaration import bronze_table
 

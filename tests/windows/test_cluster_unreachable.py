@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock_platform.kafka.cluster import ClusterError, KafkaCluster
+from penstock_platform.kafka.cluster import KafkaCluster
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.settings import KafkaSettings, Settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from freezing import freeze_window, put, spans
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.ranges import OffsetRange
 from penstock_platform.topics.model.declaration import load_topic
 from penstock_platform.windows.model.truncation import Cut, ends_in_log, lost_ranges

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freezing import SPEC
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.ranges import subtract
 from penstock_platform.testing.archive import MemoryArchive
 from penstock_platform.testing.clock import EPOCH, ManualClock

@@ -14,7 +14,7 @@ from penstock_platform.alerts.health import HealthReader
 from penstock_platform.alerts.observations import Translator
 from penstock_platform.archive.model import book_key, window_key
 from penstock_platform.archive.store import ArchiveError
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.landing import sensors
 from penstock_platform.landing.sensors import build_evidence_sensor, build_window_sensor
 from penstock_platform.settings import Settings

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from penstock_platform.kafka.cluster import ClusterError, KafkaCluster
+from penstock_platform.kafka.cluster import KafkaCluster
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.testing.archive import MemoryArchive
 from penstock_platform.testing.clock import EPOCH, ManualClock
 from penstock_platform.topics.model.declaration import load_topic

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock_platform.kafka import batches, protocol_client
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.ranges import OffsetRange
 from penstock_platform.settings import KafkaSettings, Settings
 

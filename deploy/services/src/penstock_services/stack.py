@@ -112,7 +112,7 @@ def _require_own_externals(settings: Settings) -> None:
         OwnConnections,
         recorded,
     )
-    from penstock_platform.kafka.cluster import ClusterError  # noqa: PLC0415
+    from penstock_platform.kafka.errors import ClusterError  # noqa: PLC0415
 
     try:
         known, own = recorded(settings), OwnConnections(settings)

@@ -18,7 +18,7 @@ from penstock_platform.alerts.model.chain_health import (
     WaitingWindow,
 )
 from penstock_platform.archive.store import ArchiveError
-from penstock_platform.kafka.cluster import ClusterError, UnknownTopicError
+from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
 from penstock_platform.kafka.model import PartitionOffsets, TopicRef
 from penstock_platform.reconciliation.model.books import Book, Equation
 from penstock_platform.reconciliation.recreation import known_lost

@@ -17,7 +17,7 @@ from penstock_platform.alerts.model.incident_states import Observation, failure,
 from penstock_platform.alerts.model.incidents import observe
 from penstock_platform.clock import to_iso
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.cluster import UnknownTopicError
+from penstock_platform.kafka.errors import UnknownTopicError
 from penstock_platform.outages import service_away
 from penstock_platform.reconciliation.model.books import Equation
 from penstock_platform.reconciliation.store import BookStore

@@ -43,7 +43,7 @@ from penstock_platform.alerts.state import AlertState, load_state, save_state
 from penstock_platform.archive.store import ArchiveError
 from penstock_platform.clock import from_iso, to_iso
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.landing.model.attempts import Action, decide
 from penstock_platform.landing.ownership import landing_attempts
 from penstock_platform.settings import Settings

@@ -17,6 +17,7 @@ from penstock_platform.alerts.model.chain_health import (
     judge_chain,
     judge_platform,
 )
+from penstock_platform.cli.balance import unbalanced
 from penstock_platform.cli.console import (
     NotBalancedError,
     console,
@@ -24,6 +25,7 @@ from penstock_platform.cli.console import (
     print_json,
     settings,
 )
+from penstock_platform.cli.errors import NOT_BALANCED
 from penstock_platform.cli.incarnation import chains_of, incarnation_option
 from penstock_platform.cli.project import Connections
 from penstock_platform.cli.proofs import change_sentence, changes, prove_now, with_proof_time
@@ -36,13 +38,9 @@ from penstock_platform.cli.window import (
     summary,
     windows_of,
 )
-from penstock_platform.kafka.cluster import ClusterError
-from penstock_platform.reconciliation.model.books import WindowState
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.reconciliation.store import BookStore
-from penstock_platform.topics.model.declaration import AUDIT_TOPIC, TopicSpec
-
-NOT_BALANCED = 3
-FINE = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRED})
+from penstock_platform.topics.model.declaration import TopicSpec
 
 
 @click.command()
@@ -149,16 +147,3 @@ def print_problems(problems: Sequence[Problem]) -> None:
     for problem in problems:
         command = f" ({problem.command})" if problem.command else ""
         console().print(f"  [red]✗[/] {escape(problem.summary + command)}")
-
-
-def unbalanced(
-    penstock: Connections, topic: str, rows: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """The windows that do not balance, as the topic's declaration has it (``accept_unaudited``)."""
-    wrong = [row for row in rows if WindowState(row["state"]) not in FINE]
-    if any(row["state"] == WindowState.UNAUDITED for row in wrong):
-        spec = (declarations(penstock) or {}).get(topic)
-        # Nobody audits the auditors: that topic's own windows never have evidence.
-        if topic == AUDIT_TOPIC or (spec is not None and spec.audit.accept_unaudited):
-            wrong = [row for row in wrong if row["state"] != WindowState.UNAUDITED]
-    return wrong

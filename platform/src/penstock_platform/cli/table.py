@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from penstock_platform.cli.audit import unbalanced
+from penstock_platform.cli.balance import unbalanced
 from penstock_platform.cli.console import (
     CommandError,
     console,

@@ -17,7 +17,7 @@ from penstock_platform.cli.console import (
 )
 from penstock_platform.cli.dagster_api import DagsterApiError
 from penstock_platform.cli.project import Connections, DagsterApi
-from penstock_platform.kafka.cluster import UnknownTopicError
+from penstock_platform.kafka.errors import UnknownTopicError
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.topics.apply import drift
 from penstock_platform.topics.model.declaration import (

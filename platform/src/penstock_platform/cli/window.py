@@ -350,7 +350,7 @@ def rerun(
         progress=lambda line: out.print(f"  {line}"),
     )
     rows = [rerun_summary(penstock, outcome, w) for outcome in done for w in outcome.windows]
-    from penstock_platform.cli.audit import unbalanced  # noqa: PLC0415 - it imports this module
+    from penstock_platform.cli.balance import unbalanced  # noqa: PLC0415
 
     wrong = unbalanced(penstock, topic, rows)
     failed = [row for row in rows if row["problem"]]

@@ -16,7 +16,7 @@ from kafka.errors import KafkaError  # type: ignore[import-untyped]
 from kafka.protocol.consumer import FetchRequest  # type: ignore[import-untyped]
 
 from penstock_platform.clock import Clock
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.kafka.model import AbortedTransaction, BatchSpan, legal_holes
 from penstock_platform.kafka.protocol_client import partition_leaders, protocol_client
 from penstock_platform.ranges import OffsetRange, by_partition, intersect

@@ -34,6 +34,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from penstock_platform.clock import Clock
+from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
 from penstock_platform.kafka.model import PartitionOffsets, TopicRef
 from penstock_platform.ranges import OffsetRange, by_partition
 from penstock_platform.settings import Settings
@@ -63,14 +64,6 @@ _RETRIABLE = frozenset(
 )
 _SPEC: Any = OffsetSpec  # its constructors carry no types
 T = TypeVar("T")
-
-
-class ClusterError(RuntimeError):
-    """The cluster did not do what was asked: names it, the call and the cause."""
-
-
-class UnknownTopicError(ClusterError):
-    """The cluster has no topic of that name."""
 
 
 @dataclass(frozen=True, slots=True)

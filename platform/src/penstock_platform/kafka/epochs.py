@@ -13,7 +13,7 @@ from typing import Any
 from kafka.errors import KafkaError  # type: ignore[import-untyped]
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest  # type: ignore[import-untyped]
 
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.kafka.protocol_client import partition_leaders, protocol_client
 from penstock_platform.settings import Settings
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka.errors import KafkaError  # type: ignore[import-untyped]
 
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.kafka.protocol_client import protocol_client
 from penstock_platform.settings import Settings
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient  # type: ignore[import-untyped]
 
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.settings import Settings
 
 TIMEOUT_MS = 10_000

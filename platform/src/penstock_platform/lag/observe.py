@@ -14,7 +14,7 @@ import dagster as dg
 
 from penstock_platform.clock import from_iso, to_iso
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.kafka.model import PartitionOffsets
 from penstock_platform.reconciliation.events_check import EVENTS_READABLE, events_readable
 from penstock_platform.topics.apply import drift

@@ -17,7 +17,7 @@ from typing import Any
 import dagster as dg
 
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.cluster import UnknownTopicError
+from penstock_platform.kafka.errors import UnknownTopicError
 from penstock_platform.landing.attempt import land_window, parse_window
 from penstock_platform.landing.metadata import landing_metadata
 from penstock_platform.landing.ownership import (

@@ -28,7 +28,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from penstock_platform.clock import to_iso
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.kafka.java_client import java_properties
 from penstock_platform.lake.tables import LakeSnapshot
 from penstock_platform.ranges import count, subtract, tell

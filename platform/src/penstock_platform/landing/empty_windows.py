@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.cluster import UnknownTopicError
+from penstock_platform.kafka.errors import UnknownTopicError
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.landing.assets import book_metadata, contract_result
 from penstock_platform.landing.results import has_result

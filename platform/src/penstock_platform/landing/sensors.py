@@ -10,7 +10,7 @@ import dagster as dg
 from penstock_platform.archive.store import ArchiveError
 from penstock_platform.clock import Clock, from_iso
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.landing.empty_windows import SETTLE_JOB
 from penstock_platform.landing.model.attempts import (
     Action,

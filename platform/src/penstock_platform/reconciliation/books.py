@@ -14,7 +14,7 @@ from importlib.metadata import version
 
 from penstock_platform.clock import to_iso
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.ranges import OffsetRange, intersect, merge, subtract
 from penstock_platform.reconciliation.evidence import EvidenceReader
 from penstock_platform.reconciliation.model.books import (

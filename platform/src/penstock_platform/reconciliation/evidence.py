@@ -21,7 +21,7 @@ from typing import Protocol
 
 from penstock_client.audit import MonitoringEvent
 from penstock_platform.clock import Clock, from_iso, to_iso
-from penstock_platform.kafka.cluster import UnknownTopicError
+from penstock_platform.kafka.errors import UnknownTopicError
 from penstock_platform.kafka.model import PartitionOffsets, TopicRef
 from penstock_platform.ranges import (
     OffsetRange,

@@ -19,7 +19,7 @@ import dagster as dg
 from penstock_platform.archive.store import ArchiveError
 from penstock_platform.clock import from_iso
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.cluster import ClusterError, UnknownTopicError
+from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.ranges import OffsetRange
 from penstock_platform.reconciliation.evidence import HORIZON_GRACES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock_platform.kafka.cluster import ClusterError
+from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.lake.errors import LakeError, StoreError
 from penstock_platform.ranges import OffsetRange, merge
 from penstock_platform.reconciliation.model.books import Equation, EquationResult, WindowState

@@ -16,7 +16,7 @@ import dagster as dg
 
 from penstock_platform.archive.store import ArchiveError
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.cluster import UnknownTopicError
+from penstock_platform.kafka.errors import UnknownTopicError
 from penstock_platform.lake.errors import StoreError
 from penstock_platform.reconciliation.checks import report_check_result, tick_judgement
 from penstock_platform.reconciliation.model.books import Equation

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.cluster import ClusterError, UnknownTopicError
+from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
 from penstock_platform.kafka.model import PartitionOffsets, TopicRef
 from penstock_platform.reconciliation.books import Bookkeeper
 from penstock_platform.reconciliation.store import BookStore

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock_platform.kafka.cluster import KafkaCluster, TopicDescription, UnknownTopicError
+from penstock_platform.kafka.cluster import KafkaCluster, TopicDescription
+from penstock_platform.kafka.errors import UnknownTopicError
 from penstock_platform.topics.model.declaration import TopicSpec
 
 

@@ -17,7 +17,7 @@ import dagster as dg
 from penstock_platform.archive.store import ArchiveError
 from penstock_platform.clock import Clock
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.cluster import ClusterError, UnknownTopicError
+from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.windows.model.watch import Watch, rotated
