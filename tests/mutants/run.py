@@ -133,7 +133,8 @@ SUBJECTS |= {
             "log/test_log_upgrade",
             "log/test_log_cleaner",
         ),
-        ("log/lookup", "log/segments", "log/offset_index", "log/time_index", "log/index_file"): (
+        ("log/lookup",): ("log/test_log_times",),
+        ("log/segments", "log/offset_index", "log/time_index", "log/index_file"): (
             *APPENDS,
             "log/test_log_delete_records",
             "log/test_log_upgrade",

@@ -111,6 +111,20 @@ def test_a_log_that_is_offline_takes_no_repeat(bench: Bench) -> None:
     assert refused(log, batch(1)) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
+def test_nothing_is_staged_behind_a_write_that_broke_the_log(bench: Bench) -> None:
+    """The batch for which there was no more room had what is staged written first."""
+    bench.overrides = {"segment.bytes": "300"}
+    log = bench.open()
+    bench.append(log, "a")
+    staged = log.appender.add(bench.batch(["b"]), 0)
+    bench.files.fail("write", errno.EIO, path_part=".log")
+    with pytest.raises(KafkaError, match="is offline"):
+        log.appender.add(bench.batch(["c" * 150]), 0)
+    assert staged.error is not None
+    log.appender.commit()
+    assert values_of(read_all(bench.reopen_after_kill(log))) == ["a"]
+
+
 # -- producers
 
 

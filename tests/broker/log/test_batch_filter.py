@@ -158,6 +158,16 @@ def test_the_first_compaction_says_when_a_deletion_marker_goes(codec: Codec) -> 
     assert above is found, "what is not known to be the newest waits"
 
 
+def test_long_records_and_late_ones_keep_their_times() -> None:
+    """Whose lengths and times take more than one byte."""
+    times = [100, 163, 164, 9_000, 2_000_000, 99]
+    new = [NewRecord(b"k%d" % n, b"v" * 40 * n or None, time) for n, time in enumerate(times)]
+    given = RecordBatch(memoryview(build_batch(new, base_offset=10)))
+    found = apply(given, map_of(given))
+    assert found is not None and found is not given
+    assert list(found.records()) == list(given.records())
+
+
 def test_a_deletion_marker_that_is_replaced_goes_at_once() -> None:
     given = batch(10, (b"a", None), (b"b", b"2"))
     found = apply(given, map_of(batch(20, (b"a", b"3"))))
@@ -191,6 +201,18 @@ def test_the_last_batch_of_a_producer_stays_empty(
         assert (found.base_timestamp, found.max_timestamp) == (-1, 101)
         assert apply(found, offsets, last=last) is found
         assert apply(found, offsets) is None
+
+
+def test_offset_0_and_producer_0_count() -> None:
+    given = batch(0, (b"a", b"1"), producer_id=0, producer_epoch=0, base_sequence=0)
+    rules = BatchFilter(
+        map_of(batch(20, (b"a", b"3"))),
+        TransactionTracker(()),
+        {0: LastOfProducer(0, 0)},
+        now_ms=NOW_MS,
+        delete_retention_ms=RETENTION_MS,
+    )
+    assert rules.apply(given) is not None
 
 
 def test_a_batch_of_no_producer_is_the_last_of_none() -> None:
@@ -260,10 +282,20 @@ def test_markers_stay_while_a_record_of_theirs_is_there() -> None:
         assert not tracker.is_aborted(batch(14, (b"a", b"2"), **options, base_sequence=1))
 
 
-def test_transactions_begin_in_the_order_of_the_log() -> None:
+def test_a_transaction_of_which_nothing_is_left_ends_at_its_marker() -> None:
+    tracker = TransactionTracker([Aborted(PRODUCER, 10, 12)])
+    assert tracker.ends_nothing(marker(12)) is True
+    next_one = batch(14, (b"a", b"1"), producer_id=PRODUCER, producer_epoch=0, transactional=True)
+    assert tracker.is_aborted(next_one) is False
+    assert tracker.is_aborted(batch(15, (b"a", b"1"))) is False
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_transactions_begin_in_the_order_of_the_log(order: int) -> None:
     """However they are given: that of a producer ends before its next begins."""
     options: dict[str, Any] = {"producer_id": PRODUCER, "producer_epoch": 0, "transactional": True}
-    tracker = TransactionTracker([Aborted(PRODUCER, 20, 21), Aborted(PRODUCER, 10, 11)])
+    aborted = [Aborted(PRODUCER, 10, 11), Aborted(PRODUCER, 20, 21)]
+    tracker = TransactionTracker(aborted[::order])
     for base in (10, 20):
         assert tracker.is_aborted(batch(base, (b"a", b"1"), **options, base_sequence=0))
         assert not tracker.ends_nothing(marker(base + 1))
@@ -271,11 +303,23 @@ def test_transactions_begin_in_the_order_of_the_log() -> None:
         assert not tracker.ends_nothing(marker(base + 6, is_commit=True))
 
 
-@pytest.mark.parametrize("key", [b"", b"\0\0\0", b"\0\0\0\5"])
-def test_control_batches_of_another_kind_stay(key: bytes) -> None:
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [(b"", -1), (b"\0\0\0", -1), (b"\0\0\0\5", 5), (b"\0\0\1\0", 256), (b"\0\1\0\5", 5)],
+)
+def test_control_batches_of_another_kind_stay(key: bytes, kind: int) -> None:
     given = batch(10, (key, b"x"), producer_id=PRODUCER, control=True, transactional=True)
-    assert marker_type(given) not in (0, 1)
+    assert marker_type(given) == kind
     assert apply(given) is given
+    assert TransactionTracker(()).ends_nothing(given) is False
+
+
+def test_a_marker_may_say_more() -> None:
+    """A later version, behind what we know."""
+    for kind in (0, 1):
+        key = b"\0\1" + kind.to_bytes(2, "big") + b"more"
+        given = batch(10, (key, b"x"), producer_id=PRODUCER, control=True, transactional=True)
+        assert marker_type(given) == kind
 
 
 # -- the map of keys
@@ -320,6 +364,13 @@ def test_keys_that_are_known_take_no_more_room() -> None:
     assert offsets.put(batch(30)), "one without records"
 
 
+def test_batches_without_records_take_no_room() -> None:
+    offsets = OffsetMap(1)
+    assert offsets.put(batch(0))
+    assert offsets.put(batch(1, (b"a", b"v"))), "the first one"
+    assert not offsets.put(batch(2, (b"a", b"v")))
+
+
 # -- reading
 
 
@@ -342,6 +393,9 @@ def test_every_batch_is_read_with_its_place() -> None:
         (at, n, each.size) for n, (at, each) in enumerate(zip(starts, batches, strict=True))
     ]
     assert list(read_batches(file, 0)) == []
+    empty = batch(3)
+    file, size = written(empty)
+    assert [each.base_offset for _, each in read_batches(file, size)] == [3]
 
 
 @pytest.mark.parametrize("cut", [1, 40, 60])
@@ -349,9 +403,23 @@ def test_a_torn_batch_ends_the_reading(cut: int) -> None:
     one = batch(0, (b"k", b"v"))
     file, size = written(one, one)
     for end in (size - cut, one.size + cut):
-        with pytest.raises(BadBatchError) as error:
+        with pytest.raises(BadBatchError, match="no batch") as error:
             list(read_batches(file, end))
         assert error.value.position == one.size
+    with pytest.raises(BadBatchError, match="torn") as error:
+        list(read_batches(file, size + cut + 60))
+    assert error.value.position == size
+    with pytest.raises(BadBatchError, match=f"length {one.size - 12}"):
+        list(read_batches(file, size - 1))
+
+
+def test_a_file_that_is_shorter_than_it_was() -> None:
+    one = batch(0, (b"k", b"v"))
+    file, size = written(one, one)
+    file.truncate(size - 1)
+    with pytest.raises(BadBatchError, match="torn") as error:
+        list(read_batches(file, size))
+    assert error.value.position == one.size
 
 
 @pytest.mark.parametrize("at", [8, 16, 20, 63])

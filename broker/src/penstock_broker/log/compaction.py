@@ -70,7 +70,7 @@ def read_batches(file: File, size: int) -> Iterator[tuple[int, RecordBatch]]:
         if at + need <= len(chunk):
             need = int.from_bytes(chunk[at + 8 : at + 12], "big", signed=True) + LENGTH_END
         if at + need > len(chunk):
-            if need < HEADER_BYTES or position + need > size:
+            if position + need > size:
                 raise BadBatchError(position, f"no batch (length {need - LENGTH_END})")
             wanted = max(_CHUNK_BYTES, need)
             chunk = memoryview(file.read(position, min(wanted, size - position)))
