@@ -11,7 +11,7 @@ from penstock_broker.wire.fields import Struct
 if TYPE_CHECKING:
     from penstock_broker.api.broker_configs import BrokerConfigs
     from penstock_broker.api.fetch_sessions import FetchSessions
-    from penstock_broker.api.metadata import MetadataCache
+    from penstock_broker.api.metadata_cache import MetadataCache
     from penstock_broker.api.topics import TopicAdmin
     from penstock_broker.clock import Clock
     from penstock_broker.cluster.metadata_store import MetadataStore

@@ -88,7 +88,8 @@ def metadata(services: Services, exchange: Exchange, request: MetadataRequest) -
     operations = OPERATIONS_NOT_ASKED
     if request.include_cluster_authorized_operations:
         operations = cluster_operations(services, exchange)
-    head, tail = services.metadata_cache.frame(services, exchange, operations)
+    key = (version, exchange.session.listener_name, operations)
+    head, tail = services.metadata_cache.frame(key, lambda: _frame(services, *key))
     count = len(topics)
     size = write_uvarint(count + 1) if version >= FLEXIBLE_FROM else count.to_bytes(4, "big")
     return Encoded(b"".join((head, size, *topics, tail)))
@@ -106,7 +107,10 @@ def _encoded(
     operations = OPERATIONS_NOT_ASKED
     if request.include_topic_authorized_operations:
         operations = topic_operations(services, exchange, ResourceType.TOPIC, topic.name)
-    return services.metadata_cache.topic(services, topic, exchange.api_version, operations)
+    version = exchange.api_version
+    return services.metadata_cache.topic(
+        topic, version, operations, lambda: _encode(services, topic, version, operations)
+    )
 
 
 def _topic(
@@ -169,49 +173,18 @@ def _create(services: Services, name: str) -> Generator[Step, None, Topic]:
         return services.topics.by_name(name)  # another request makes it; unknown until it is there
 
 
-class MetadataCache:
-    """Encoded topics by name and version, with the topic that they were made from."""
-
-    def __init__(self) -> None:
-        self._topics: dict[str, dict[int, tuple[Topic, int, bytes]]] = {}
-        self._frames: dict[tuple[int, str, int], tuple[bytes, bytes]] = {}
-
-    def topic(
-        self,
-        services: Services,
-        topic: Topic,
-        version: int,
-        operations: int = OPERATIONS_NOT_ASKED,
-    ) -> bytes:
-        """One encoded topic. Topics are immutable values: another object is another state.
-        ``operations`` are the bits of what the client may do with it."""
-        versions = self._topics.setdefault(topic.name, {})
-        found = versions.get(version)
-        if found is not None and found[0] is topic and found[1] == operations:
-            return found[2]
-        described = _describe(services, topic)
-        described.topic_authorized_operations = operations
-        data = encode(described, version)
-        versions[version] = (topic, operations, data)
-        return data
-
-    def invalidate(self, name: str) -> None:
-        """The topic is gone, or its leaders have changed."""
-        self._topics.pop(name, None)
-
-    def frame(self, services: Services, exchange: Exchange, operations: int) -> tuple[bytes, bytes]:
-        """What comes before the array of topics, and after it: with the address of the listener
-        that was asked, and the bits of what the client may do with the cluster."""
-        key = (exchange.api_version, exchange.session.listener_name, operations)
-        found = self._frames.get(key)
-        if found is None:
-            found = self._frames[key] = _frame(services, *key)
-        return found
+def _encode(services: Services, topic: Topic, version: int, operations: int) -> bytes:
+    """One topic; ``operations`` are the bits of what the client may do with it."""
+    described = _describe(services, topic)
+    described.topic_authorized_operations = operations
+    return encode(described, version)
 
 
 def _frame(
     services: Services, version: int, listener_name: str, operations: int
 ) -> tuple[bytes, bytes]:
+    """What comes before the array of topics, and after it: with the address of the listener that
+    was asked, and the bits of what the client may do with the cluster."""
     host, port = services.address_of(listener_name)
     broker_id = services.config.broker_id
     whole = encode(

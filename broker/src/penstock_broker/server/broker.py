@@ -19,7 +19,7 @@ import penstock_broker.api  # noqa: F401 (registers the APIs)
 from penstock_broker.api.broker_configs import BrokerConfigs
 from penstock_broker.api.context import Services
 from penstock_broker.api.fetch_sessions import FetchSessions
-from penstock_broker.api.metadata import MetadataCache
+from penstock_broker.api.metadata_cache import MetadataCache
 from penstock_broker.api.registry import Api, api_table
 from penstock_broker.api.topics import TopicAdmin
 from penstock_broker.clock import Clock, SystemClock, Timers
