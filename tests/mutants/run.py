@@ -101,9 +101,13 @@ SUBJECTS |= {
             "groups/subscription",
             "replication/internal_topic",
         ): (
+            "groups/test_pending_offsets",
             "groups/test_coordinator",
+            "groups/test_coordinator_members",
+            "groups/test_group_offsets",
             "limits/test_footprint",
-            "transactions/test_txn_coordinator",
+            "transactions/test_txn_offsets",
+            "transactions/test_txn_refusals",
         ),
         ("log/aborted_transactions",): (
             "log/test_aborted_transactions",

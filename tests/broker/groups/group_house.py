@@ -9,6 +9,7 @@ from pathlib import Path
 
 from storage import Storage
 
+from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from penstock_broker.groups.members import (
@@ -19,6 +20,7 @@ from penstock_broker.groups.members import (
     SyncResult,
 )
 from penstock_broker.groups.offset_records import CommittedOffset
+from penstock_broker.metrics import Metrics
 from penstock_broker.testing import MemFiles, SimClock
 
 NONE = ErrorCode.NONE
@@ -46,6 +48,7 @@ class Harness:
         self.limits = limits or GroupLimits(initial_rebalance_delay_ms=0)
         self.files = files or MemFiles()
         self.clock = clock or SimClock()
+        self.metrics = Metrics()
         settings = {"offsets.topic.num.partitions": "2"}
         storage = Storage(DATA, self.clock, self.files, settings)
         self.replicas = storage.replicas
@@ -56,6 +59,7 @@ class Harness:
             store=self.store,
             group_limits=self.limits,
             limits=CoordinatorLimits(offset_metadata_bytes_max=10, offsets_retention_ms=60_000),
+            metrics=self.metrics,
             new_id=lambda: str(next(self.numbers)),
         )
         self.groups.load(self.store.load())
@@ -73,6 +77,11 @@ class Harness:
         found = self.groups.offsets.of(group).get(("t", 0))
         return found.offset if found is not None else None
 
+    def log_end(self, group: str) -> int:
+        """The end of the log that the records of a group are in."""
+        index = self.store.partition_of(group)
+        return self.replicas.partition(OFFSETS_TOPIC, index).log_end_offset
+
     def join(
         self,
         group: str,
@@ -80,10 +89,19 @@ class Harness:
         *,
         protocol_type: str = "consumer",
         metadata: bytes = b"s",
+        instance: str | None = None,
     ) -> JoinResult | None:
         answers: list[JoinResult] = []
         request = JoinRequest(
-            member_id, None, "", "c", "/h", 10_000, 20_000, protocol_type, (("range", metadata),)
+            member_id,
+            instance,
+            "",
+            "c",
+            "/h",
+            10_000,
+            20_000,
+            protocol_type,
+            (("range", metadata),),
         )
         self.groups.join(group, request, answers.append)
         return answers[0] if answers else None

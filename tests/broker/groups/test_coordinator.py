@@ -195,6 +195,12 @@ def test_a_stable_group_keeps_the_offsets_of_what_it_subscribes_to() -> None:
     assert set(harness.groups.offsets.of("g")) == {("t", 0)}
     codes = harness.groups.offsets.delete("g", [("t", 0), ("u", 0)])
     assert codes == {("t", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ("u", 0): NONE}
+    given = {("u", 0): CommittedOffset(1, -1, "", harness.clock.now_ms())}
+    harness.groups.offsets.commit("g", member, None, 1, given)
+    end = harness.log_end("g")
+    harness.groups.offsets.delete("g", [("t", 0), ("u", 0), ("u", 1)])
+    assert set(harness.groups.offsets.of("g")) == {("t", 0)}
+    assert harness.log_end("g") == end + 1, "nothing is written where there is nothing"
 
 
 def test_a_group_whose_subscription_nobody_understands_keeps_everything() -> None:
@@ -258,9 +264,11 @@ def test_offsets_of_a_deleted_topic_are_deleted() -> None:
     """Pitfall 48: also by those who replay."""
     harness = Harness()
     harness.commit("g", 5)
+    other = {("u", 0): CommittedOffset(1, -1, "", harness.clock.now_ms())}
+    harness.groups.offsets.commit("g", "", None, -1, other)
     harness.groups.offsets.remove_topic("t")
-    assert harness.committed("g") is None
-    assert harness.after_a_kill().committed("g") is None
+    for after in (harness, harness.after_a_kill()):
+        assert set(after.groups.offsets.of("g")) == {("u", 0)}
 
 
 def test_a_group_that_cannot_be_written_keeps_no_other_from_its_end() -> None:

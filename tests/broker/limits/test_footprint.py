@@ -135,3 +135,14 @@ def test_what_is_loaded_is_charged() -> None:
     assert other.total == pytest.approx(harness.total)
     other.groups.expire()
     assert other.total == pytest.approx(harness.total)
+
+
+def test_the_bound_is_the_last_byte() -> None:
+    free = Harness()
+    free.commit("g", 1, "m" * 10)
+    harness = Harness(bytes_max=free.total)
+    assert harness.commit("g", 1, "m" * 10) == {ErrorCode.NONE}
+    assert harness.commit("g", 1, "n" * 10) == {ErrorCode.NONE}
+    assert refused(harness.commit, "g", 1, "m" * 11)
+    assert harness.commit("g", 1, "m" * 9) == {ErrorCode.NONE}
+    assert harness.total == free.total - 1

@@ -148,3 +148,74 @@ def test_what_is_deleted_does_not_come_back_with_a_commit() -> None:
     harness.groups.offsets.remove_topic(TOPIC)
     harness.end(producer, commit=True)
     assert harness.committed("kept") is None
+
+
+# -- groups of which nothing is decided ---------------------------------------------------------
+
+
+def open_commit(harness: Harness, group: str = "g", offset: int = 5) -> tuple[int, int]:
+    """A producer with another id than its epoch, which has an offset in an open transaction."""
+    harness.init("somebody else")
+    producer = harness.init()
+    assert producer[0] != producer[1]
+    harness.commit_offset(producer, offset, group=group)
+    return producer
+
+
+def charged(harness: Harness) -> int:
+    return harness.groups._directory.footprint.total
+
+
+def ids(harness: Harness) -> list[str]:
+    return [group.group_id for group in harness.groups.groups()]
+
+
+def test_a_group_with_an_open_transaction_is_there_also_after_a_kill() -> None:
+    harness = Harness()
+    producer = open_commit(harness)
+    for after in (harness, harness := harness.after_a_kill()):
+        after.clock.advance(RETENTION_MS)
+        after.groups.expire()
+        assert ids(after) == ["g"]
+        assert after.groups.offsets.undecided("g") == {(TOPIC, 0)}
+    harness.end(producer, commit=True)
+    assert harness.committed() == 5
+
+
+def test_a_group_whose_transactions_were_aborted_goes_with_all_that_it_took() -> None:
+    harness = Harness()
+    empty = charged(harness)
+    producer = open_commit(harness)
+    assert charged(harness) > empty
+    harness.end(producer, commit=False)
+    assert harness.groups.offsets.undecided("g") == set()
+    harness.groups.expire()
+    assert (ids(harness), charged(harness)) == ([], empty)
+
+
+def test_what_an_aborted_transaction_was_charged_is_given_back() -> None:
+    harness = Harness()
+    commit(harness, ("g", 1), 1)
+    before = charged(harness)
+    harness.end(open_commit(harness), commit=False)
+    harness.groups.expire()
+    assert charged(harness) == before
+
+
+def test_a_deleted_group_gets_nothing_of_a_transaction_that_commits_later() -> None:
+    harness = Harness()
+    producer = open_commit(harness)
+    assert harness.groups.delete("g") is ErrorCode.NONE
+    harness.end(producer, commit=True)
+    for after in (harness, harness.after_a_kill()):
+        assert (after.committed(), ids(after)) == (None, [])
+
+
+def test_what_follows_a_marker_is_replayed_too() -> None:
+    harness = Harness()
+    harness.end(open_commit(harness), commit=True)
+    commit(harness, ("g", 0), 6)
+    commit(harness, ("g", 1), 7)
+    harness = harness.after_a_kill()
+    found = harness.groups.offsets.of("g")
+    assert {index: offset.offset for (_, index), offset in found.items()} == {0: 6, 1: 7}

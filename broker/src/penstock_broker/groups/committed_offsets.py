@@ -140,7 +140,7 @@ class CommittedOffsets:
 
     def undecided(self, group_id: str) -> set[TopicPartition]:
         """Where a transaction is open that may soon commit another offset of a group."""
-        return self._pending.places(group_id) if self._pending.has_group(group_id) else set()
+        return self._pending.places(group_id)
 
     def transaction_decided(self, partition: int, producer_id: int, is_commit: bool) -> None:
         """The marker of a producer's transaction is in a partition of the internal topic."""
@@ -156,7 +156,7 @@ class CommittedOffsets:
     ) -> dict[TopicPartition, ErrorCode]:
         """OffsetDelete: of partitions whose topic no member subscribes to. KafkaError."""
         entry = self._directory.find(group_id)
-        if entry is None or entry.group.state is GroupState.DEAD:
+        if entry is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         group = entry.group
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:

@@ -191,8 +191,7 @@ class GroupCoordinator:
         return [
             entry.group
             for group_id, entry in self._directory.entries.items()
-            if entry.group.state is not GroupState.DEAD
-            and self._store.problem(group_id) is ErrorCode.NONE
+            if self._store.problem(group_id) is ErrorCode.NONE
         ]
 
     def group(self, group_id: str) -> Group | None:
