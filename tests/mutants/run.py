@@ -221,10 +221,13 @@ SUBJECTS |= {
             "transactions/test_txn_formats",
         ),
         ("security/scram", "security/sasl", "security/users"): ("security/test_scram",),
-        ("security/acls", "security/authorizer", "security/acl_store"): (
+        ("security/acls", "security/authorizer"): (
+            "security/test_acl_rules",
             "security/test_authorizer",
         ),
         ("security/principals",): ("security/test_principals",),
+        ("security/acl_store", "security/scram_store"): ("security/test_security_stores",),
+        ("security/authentication", "security/session"): ("security/test_authentication",),
     }.items()
     for module in modules
 }

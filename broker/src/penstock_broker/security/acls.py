@@ -141,14 +141,6 @@ class AclBinding(NamedTuple):
                 return what
         return None
 
-    def covers(self, resource_type: ResourceType, name: str) -> bool:
-        """Whether it is about this resource."""
-        if self.resource_type is not resource_type:
-            return False
-        if self.pattern_type is PatternType.LITERAL:
-            return self.name in {name, WILDCARD}
-        return name.startswith(self.name)
-
 
 class AclFilter(NamedTuple):
     """Which rules are meant; None and ANY mean all. A field of the wrong kind matches nothing."""
