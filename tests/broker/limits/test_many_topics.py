@@ -10,6 +10,10 @@ import pytest
 from test_slow_disk import WatchedDisk, create_request, delete_request, serving
 
 from penstock_broker.errors import ErrorCode
+from penstock_broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 
 NAMES = [f"topic-{number:03}" for number in range(30)]
 METADATA = "sync metadata.json.tmp"
@@ -42,6 +46,45 @@ async def test_many_topics_share_a_write_of_the_metadata(tmp_path: Path) -> None
         assert waits[LOG_NAMES] == 2
         assert not broker.metadata.topics
         assert not list(broker.replicas.partitions())
+
+
+def grow_request(count: int, *names: str) -> CreatePartitionsRequest:
+    topics = [CreatePartitionsTopic(name=name, count=count) for name in names]
+    return CreatePartitionsRequest(topics=topics, timeout_ms=1_000)
+
+
+async def test_many_topics_that_grow_share_a_write_of_the_metadata(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (broker, disk, ask):
+        await ask(lambda client: client.ask(create_request(*NAMES, partitions=1), 7))
+        disk.watch()
+        grown = await ask(lambda client: client.ask(grow_request(3, *NAMES), 3))
+        assert [(each.name, each.error_code) for each in grown.results] == [(n, 0) for n in NAMES]
+        waits = counted(disk)
+        assert waits[METADATA] == 1
+        assert waits[LOG_NAMES] == 2
+        assert len(list(broker.replicas.partitions())) == 3 * len(NAMES)
+
+
+async def test_each_topic_that_grows_has_its_own_error(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"max.broker.partitions": "8"}) as (broker, _, ask):
+        await ask(lambda client: client.ask(create_request("a", "b", "c", partitions=1), 7))
+        await ask(lambda client: client.ask(create_request("large", partitions=2), 7))
+        names = ("a", "b", "nobody", "b", "large", "c")
+        grown = await ask(lambda client: client.ask(grow_request(2, *names), 3))
+        assert {each.name: each.error_code for each in grown.results} == {
+            "a": ErrorCode.NONE,
+            "b": ErrorCode.INVALID_REQUEST,  # named twice
+            "nobody": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "large": ErrorCode.INVALID_PARTITIONS,
+            "c": ErrorCode.NONE,
+        }
+        grown = await ask(lambda client: client.ask(grow_request(3, "a", "b"), 3))
+        assert {each.name: each.error_code for each in grown.results} == {
+            "a": ErrorCode.NONE,
+            "b": ErrorCode.POLICY_VIOLATION,  # no room, with what the other takes
+        }
+        sizes = {name: len(topic.partitions) for name, topic in broker.metadata.topics.items()}
+        assert sizes == {"a": 3, "b": 1, "c": 2, "large": 2}
 
 
 async def test_each_of_many_topics_has_its_own_error(tmp_path: Path) -> None:

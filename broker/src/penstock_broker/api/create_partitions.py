@@ -18,7 +18,7 @@ from penstock_broker.api.authorization import Operation, ResourceType, require
 from penstock_broker.api.context import Exchange, Services, Steps
 from penstock_broker.api.registry import api
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.steps import Step
+from penstock_broker.steps import Step, in_batches, together
 from penstock_broker.wire.messages.create_partitions import (
     API_KEY,
     CreatePartitionsRequest,
@@ -26,6 +26,9 @@ from penstock_broker.wire.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+
+PARTITIONS_AT_ONCE = 100
+"""That topics get with one write of the metadata."""
 
 
 def refuse(
@@ -39,18 +42,40 @@ def create_partitions(
     services: Services, exchange: Exchange, request: CreatePartitionsRequest
 ) -> Steps:
     named = Counter(topic.name for topic in request.topics)
-    results: dict[str, CreatePartitionsTopicResult] = {}
-    for topic in request.topics:
-        try:
-            if named[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            require(services, exchange, Operation.ALTER, ResourceType.TOPIC, topic.name)
-            yield from _grow(services, exchange, topic, request.validate_only)
-            results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
-        except KafkaError as error:
-            results[topic.name] = _result(topic.name, error)
-        yield
-    return CreatePartitionsResponse(results=list(results.values()))
+    wanted = list({topic.name: topic for topic in request.topics}.values())
+    results: list[CreatePartitionsTopicResult] = []
+    for places in in_batches([_added(services, t) for t in wanted], PARTITIONS_AT_ONCE):
+        topics = [wanted[place] for place in places]
+        results += yield from together(
+            [
+                _outcome(services, exchange, topic, named[topic.name], request.validate_only)
+                for topic in topics
+            ]
+        )
+    return CreatePartitionsResponse(results=results)
+
+
+def _added(services: Services, wanted: CreatePartitionsTopic) -> int:
+    topic = services.metadata.topic(wanted.name)
+    return 1 if topic is None else max(1, wanted.count - len(topic.partitions))
+
+
+def _outcome(
+    services: Services,
+    exchange: Exchange,
+    wanted: CreatePartitionsTopic,
+    times_named: int,
+    validate_only: bool,
+) -> Generator[Step, None, CreatePartitionsTopicResult]:
+    """What is answered about one topic."""
+    try:
+        if times_named > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        require(services, exchange, Operation.ALTER, ResourceType.TOPIC, wanted.name)
+        yield from _grow(services, exchange, wanted, validate_only)
+        return CreatePartitionsTopicResult(name=wanted.name)
+    except KafkaError as error:
+        return _result(wanted.name, error)
 
 
 def _grow(
