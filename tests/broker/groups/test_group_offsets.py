@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from group_house import NONE, Harness
+from group_house import NONE, Harness, subscription
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -179,9 +179,9 @@ def test_a_group_that_gathers_or_is_no_consumer_keeps_all_offsets(protocol_type:
     commit_all(harness, "g", "t", "u", member=member)
     keep_alive(harness, member, RETENTION_MS)
     if protocol_type == "consumer":
-        second = harness.join("g")
+        second = harness.join("g", metadata=subscription(["u"]))
         assert second is not None
-        harness.join("g", second.member_id)
+        harness.join("g", second.member_id, metadata=subscription(["u"]))
         assert state(harness) is GroupState.PREPARING
     harness.groups.expire()
     assert set(harness.groups.offsets.of("g")) == {("t", 0), ("u", 0)}

@@ -146,3 +146,17 @@ def test_the_bound_is_the_last_byte() -> None:
     assert refused(harness.commit, "g", 1, "m" * 11)
     assert harness.commit("g", 1, "m" * 9) == {ErrorCode.NONE}
     assert harness.total == free.total - 1
+
+
+def test_what_was_deleted_is_not_loaded() -> None:
+    """In the order of the log: a group that came back after its end is there."""
+    harness = Harness()
+    for _ in range(2):
+        member = harness.join("g")
+        assert harness.groups.leave("g", [(member.member_id, None)]) == [ErrorCode.NONE]
+        stored = list(harness.store.changes)
+        assert harness.groups.delete("g") is ErrorCode.NONE
+    for changes, expected in ((stored, ["g"]), (harness.store.changes, [])):
+        other = Harness()
+        other.groups.load(changes)
+        assert [group.group_id for group in other.groups.groups()] == expected

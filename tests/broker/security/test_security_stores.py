@@ -55,8 +55,10 @@ def metadata_on(files: MemFiles) -> LocalMetadataStore:
 
 
 def test_rules_are_in_force_at_once_and_after_a_kill(files: MemFiles) -> None:
-    store = AclStore(metadata_on(files))
+    metadata = metadata_on(files)
+    store = AclStore(metadata)
     run(store.adding([rule("a"), rule("b")]))
+    assert [kept["name"] for kept in metadata.section("acls")["bindings"]] == ["a", "b"]
     run(store.adding([rule("b"), rule("c")]))
     run(store.removing([rule("a"), rule("nothing")]))
     for found in (store, AclStore(metadata_on(files.kill()))):
@@ -102,9 +104,11 @@ def test_the_number_of_rules_has_a_limit(files: MemFiles, monkeypatch: pytest.Mo
 
 
 def test_credentials_are_set_and_removed_and_kept(files: MemFiles) -> None:
-    store = ScramStore(metadata_on(files))
+    metadata = metadata_on(files)
+    store = ScramStore(metadata)
     strong = credential("SCRAM-SHA-512", 8_192)
     run(store.changing([], [("bob", credential()), ("alice", credential()), ("alice", strong)]))
+    assert set(metadata.section("scram")["users"]) == {"alice", "bob"}
     run(store.changing([("nobody", "SCRAM-SHA-256"), ("alice", "SCRAM-SHA-1")], []))
     for found in (store, ScramStore(metadata_on(files.kill()))):
         assert found.users() == ["alice", "bob"]

@@ -211,6 +211,14 @@ def test_a_deleted_group_gets_nothing_of_a_transaction_that_commits_later() -> N
         assert (after.committed(), ids(after)) == (None, [])
 
 
+def test_what_waits_for_a_deleted_topic_goes_with_it() -> None:
+    harness = Harness()
+    producer = open_commit(harness)
+    harness.groups.offsets.remove_topic(TOPIC)
+    harness.end(producer, commit=True)
+    assert [after.committed() for after in (harness, harness.after_a_kill())] == [None, None]
+
+
 def test_what_follows_a_marker_is_replayed_too() -> None:
     harness = Harness()
     harness.end(open_commit(harness), commit=True)

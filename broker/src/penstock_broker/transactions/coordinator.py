@@ -59,7 +59,7 @@ class TransactionCoordinator:
         markers: Markers,
         new_producer_id: Callable[[], int],
         limits: TransactionLimits,
-        metrics: Metrics | None = None,
+        metrics: Metrics,
     ) -> None:
         self._clock = clock
         self._timers = timers
@@ -67,7 +67,7 @@ class TransactionCoordinator:
         self._markers = markers
         self._new_producer_id = new_producer_id
         self._limits = limits
-        self._metrics = metrics or Metrics()
+        self._metrics = metrics
         self._transactions: dict[str, Transaction] = {}
         self._timed: dict[str, Timer] = {}
         self._timed_out: set[str] = set()
