@@ -69,15 +69,6 @@ def test_a_session_ends_at_its_time_whenever_it_began(start_ms: int) -> None:
     assert harness.metrics.members_expired.value == 1
 
 
-def test_a_timer_that_is_early_by_a_rounding_is_in_time() -> None:
-    """569 ms and a session later, in seconds, is less than that in milliseconds."""
-    harness = Harness()
-    harness.clock.advance(569)
-    harness.stable("g")
-    harness.clock.advance(SESSION_MS + 1)
-    assert state(harness) is GroupState.EMPTY
-
-
 def test_who_comes_after_all_have_left_is_watched_too() -> None:
     harness = Harness()
     member = harness.stable("g")
