@@ -17,6 +17,7 @@ from penstock_broker.security.principals import (
     parse_mapping_rules,
     parse_super_users,
     subject_of,
+    user,
 )
 
 # DER of names, and what java.security's X500Principal.getName() made of them.
@@ -47,6 +48,84 @@ def test_the_subject_of_a_certificate(authority: Any, alice_pem: Path) -> None:
     text = alice_pem.read_text()
     certificate = ssl.PEM_cert_to_DER_cert(text[text.index("-----BEGIN CERT") :])
     assert subject_of(certificate) == "CN=alice,OU=tests"
+
+
+# How DER writes lengths (X.690, 8.1.3).
+LENGTHS = {
+    0: "00",
+    126: "7e",
+    127: "7f",
+    128: "8180",
+    255: "81ff",
+    256: "820100",
+    65_536: "83010000",
+}
+
+
+def der(tag: int, *contents: bytes) -> bytes:
+    """One element; of a length below 128, or one of LENGTHS."""
+    content = b"".join(contents)
+    size = len(content)
+    return bytes([tag]) + bytes.fromhex(LENGTHS.get(size, f"{size:02x}")) + content
+
+
+def attribute(number: str, value: bytes) -> bytes:
+    """A name of one attribute; the number (object identifier) as hexadecimal bytes."""
+    return der(0x31, der(0x30, der(6, bytes.fromhex(number)), value))
+
+
+CN = "550403"
+
+
+@pytest.mark.parametrize(
+    ("number", "dotted"),
+    [
+        ("27", "0.39"),
+        ("28", "1.0"),
+        ("2a7f", "1.2.127"),
+        ("2a8100", "1.2.128"),
+        ("2a818000", "1.2.16384"),
+        ("4f", "1.39"),
+        ("50", "2.0"),
+        ("78", "2.40"),
+        ("8837", "2.999"),
+    ],
+)
+def test_numbers_of_attributes(number: str, dotted: str) -> None:
+    assert _name(attribute(number, der(12, b"x"))) == f"{dotted}=#0c0178"
+
+
+@pytest.mark.parametrize("size", [0, 126, 127, 128, 255, 256, 65_536])
+def test_what_has_no_keyword_is_written_as_it_was_encoded(size: int) -> None:
+    value = der(12, b"x" * size)
+    number = der(6, bytes.fromhex("2a03"))
+    found = f"1.2.3=#{value.hex()}"
+    assert _name(long_name(number + value)) == found
+
+
+def long_name(pair: bytes) -> bytes:
+    """A name of one attribute of any size, with lengths of four bytes."""
+    for tag in (0x30, 0x31):
+        pair = bytes([tag, 0x84]) + len(pair).to_bytes(4, "big") + pair
+    return pair
+
+
+def test_a_value_that_is_no_text_is_written_as_it_was_encoded() -> None:
+    assert _name(attribute(CN, der(3, b"\0\5"))) == "CN=#03020005"
+
+
+def test_a_zero_byte_is_escaped() -> None:
+    assert _name(attribute(CN, der(12, b"a\0b"))) == r"CN=a\00b"
+
+
+@pytest.mark.parametrize("version", [b"", der(0xA0, der(2, b"\2"))])
+def test_the_subject_is_found_with_and_without_a_version(version: bytes) -> None:
+    """X.509: the version is left out in certificates of version 1."""
+    issuer, subject = (attribute(CN, der(12, name)) for name in (b"issuer", b"subject"))
+    before = [der(2, b"\7"), der(0x30), der(0x30, issuer), der(0x30)]
+    after = [der(0x30), der(0xA1), der(0xA2), der(0xA3)]
+    signed = der(0x30, version, *before, der(0x30, subject), *after)
+    assert subject_of(der(0x30, signed)) == "CN=subject"
 
 
 @given(st.binary(max_size=200))
@@ -86,7 +165,28 @@ def test_rules_for_nobody_and_rules_that_are_none() -> None:
             parse_mapping_rules(bad)
 
 
+@pytest.mark.parametrize(
+    ("rules", "name", "mapped"),
+    [
+        (r"RULE:^CN=a\/b$/x/", "CN=a/b", "x"),
+        ("RULE:^CN=(.*)$//", "CN=a", ""),
+        ("RULE:^CN=(.*)$/u1-$1$/", "CN=a", "u1-a$"),
+        ("RULE:^CN=(.*)$/$x/", "CN=a", "$x"),
+        ("RULE:^CN=(.*)$/$1/L,DEFAULT", "CN=A", "a"),
+        ("RULE:^CN=(.*)$/$1/,DEFAULT", "CN=A", "A"),
+    ],
+)
+def test_rules_of_unusual_form(rules: str, name: str, mapped: str) -> None:
+    assert parse_mapping_rules(rules)(name) == mapped
+
+
+def test_a_rule_that_is_no_pattern_is_named() -> None:
+    with pytest.raises(ValueError, match=r"ssl\.principal\.mapping\.rules: \(a: missing \)"):
+        parse_mapping_rules("RULE:(a/b/")
+
+
 def test_super_users() -> None:
+    assert user("a") == "User:a"
     assert parse_super_users("User:a; User:CN=b,OU=c ;") == {"User:a", "User:CN=b,OU=c"}
     assert parse_super_users("") == frozenset()
     for bad in ("alice", "User:", ":alice"):
