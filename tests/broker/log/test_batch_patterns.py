@@ -27,6 +27,7 @@ NOW_MS = 1_700_000_000_000
 BEFORE, AFTER = b"before", b"\0\0\0"
 KEYS = st.none() | st.binary(max_size=80)
 VALUES = st.none() | st.binary(max_size=300)
+COUNTS = st.sampled_from([1, 2, 3, 50, 64])
 
 
 def framed(batch: bytes | bytearray, *, is_right: bool = True) -> bytearray:
@@ -57,29 +58,41 @@ def timestamp_of(pattern: BatchPattern, data: bytearray) -> int | None:
     return pattern.timestamp_of(memoryview(data), data, AT)
 
 
-@given(KEYS, VALUES, st.data())
-def test_batches_that_differ_in_key_value_and_time_are_alike(
-    key: bytes | None, value: bytes | None, data: st.DataObject
+@given(KEYS, VALUES, COUNTS, st.data())
+def test_batches_that_differ_in_keys_values_and_times_are_alike(
+    key: bytes | None, value: bytes | None, count: int, data: st.DataObject
 ) -> None:
-    pattern = learned(build_batch([NewRecord(key, value, 5)]))
+    pattern = learned(build_batch([NewRecord(key, value, 5)] * count))
     assert pattern is not None
-    other_key = key and data.draw(st.binary(min_size=len(key), max_size=len(key)))
-    other = value and data.draw(st.binary(min_size=len(value), max_size=len(value)))
-    time_ms = data.draw(st.integers(-1, 2**63 - 1))
-    batch = build_batch([NewRecord(other_key, other, time_ms)])
-    assert timestamp_of(pattern, framed(batch)) == time_ms
+    time_ms = data.draw(st.integers(-1, 2**63 - 1 - 63))
+    delta_max = 0 if count == 1 else 63
+    records = [
+        NewRecord(
+            key and data.draw(st.binary(min_size=len(key), max_size=len(key))),
+            value and data.draw(st.binary(min_size=len(value), max_size=len(value))),
+            time_ms + (data.draw(st.integers(0, delta_max)) if number else 0),
+        )
+        for number in range(count)
+    ]
+    batch = build_batch(records)
+    assert timestamp_of(pattern, framed(batch)) == max(record.timestamp for record in records)
     assert pattern.size == len(batch)
-    assert pattern.last_offset_delta == 0
+    assert pattern.last_offset_delta == count - 1
 
 
-@given(KEYS, VALUES, st.data(), st.booleans(), st.booleans())
+@given(KEYS, VALUES, COUNTS, st.data(), st.booleans(), st.booleans())
 def test_what_is_like_an_accepted_batch_is_accepted(
-    key: bytes | None, value: bytes | None, data: st.DataObject, is_compact: bool, is_right: bool
+    key: bytes | None,
+    value: bytes | None,
+    count: int,
+    data: st.DataObject,
+    is_compact: bool,
+    is_right: bool,
 ) -> None:
-    """Bytes are changed anywhere: in the header, the structure of the record, and around it."""
+    """Bytes are changed anywhere: in the header, the structure of the records, and around it."""
     policy = ("compact",) if is_compact and key is not None else ("delete",)
     config = LogConfig(cleanup_policy=policy)
-    original = build_batch([NewRecord(key, value, 5)])
+    original = build_batch([NewRecord(key, value, 5)] * count)
     pattern = learned(original, config)
     assert pattern is not None
     changed = bytearray(original)
@@ -111,6 +124,32 @@ def test_no_other_byte_may_differ(at: int) -> None:
     assert (timestamp_of(pattern, frame) is not None) == may_differ
 
 
+@pytest.mark.parametrize("at", range(61 + 3 * 40))
+def test_no_other_byte_of_several_records_may_differ(at: int) -> None:
+    """Every byte but those of timestamps, keys and values; the times may need one byte only."""
+    original = build_batch([NewRecord(b"key", b"value" * 6, 5)] * 3)
+    pattern = learned(original)
+    assert pattern is not None
+    frame = framed(original)
+    assert timestamp_of(pattern, frame) == 5
+    assert len(original) == 61 + 3 * 40
+    in_record = (at - 61) % 40 if at >= 61 else -1
+    for bit in (1, 0x80):
+        changed = bytearray(frame)
+        changed[AT + at] ^= bit
+        crc = crc32c(bytes(changed[AT + ATTRIBUTES_AT : AT + len(original)]))
+        struct.pack_into(">I", changed, AT + CRC_AT, crc)
+        may_differ = (
+            at in range(CRC_AT, ATTRIBUTES_AT)
+            or at in range(27, 43)
+            or in_record in range(5, 8)
+            or in_record in range(9, 39)
+            or in_record == 1  # attributes, of which none are defined
+            or (in_record == 2 and bit == 1)
+        )
+        assert (timestamp_of(pattern, changed) is not None) == may_differ, (at, bit)
+
+
 def test_a_wrong_crc_is_not_alike() -> None:
     original = build_batch([NewRecord(b"key", b"value", 5)])
     pattern = learned(original)
@@ -130,9 +169,13 @@ def test_a_wrong_crc_is_not_alike() -> None:
 )
 def test_what_is_to_be_looked_at_each_time_has_no_pattern(options: dict[str, Any]) -> None:
     assert learned(build_batch([NewRecord(None, b"v" * 50, 5)], **options)) is None
-    two = [NewRecord(None, b"v", 5), NewRecord(None, b"v", 5)]
-    assert learned(build_batch(two)) is None
+    other = [NewRecord(None, b"v", 5), NewRecord(None, b"other", 5)]
+    assert learned(build_batch(other)) is None
+    late = [NewRecord(None, b"v", 5), NewRecord(None, b"v", 5_000)]
+    assert learned(build_batch(late)) is None
+    assert learned(build_batch([NewRecord(None, b"v", 5)] * 65)) is None
     assert learned(build_batch([NewRecord(None, b"v", 5, [("h", b"1")])])) is None
+    assert learned(build_batch([NewRecord(None, b"v", 5, [("h", b"1")])] * 2)) is None
 
 
 def test_the_latest_time_is_where_the_rules_begin_to_refuse() -> None:

@@ -57,6 +57,10 @@ class AbortedTransactions:
         """All entries, in the order of their markers. IndexDamagedError, OSError."""
         return self._from(0)
 
+    def has_entries(self) -> bool:
+        """Whether any transaction was aborted here. IndexDamagedError, OSError."""
+        return bool(self._opened())
+
     def find(self, first_offset: int, upper_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those with records in [first, upper), and whether later segments can have none.
 

@@ -241,15 +241,16 @@ class OsFile:
     def is_cached(self, position: int, size: int) -> bool:
         if _NOWAIT is None:
             return True
-        end = position + size
-        while position < end:
-            try:
-                os.preadv(self.fd, _ONE_BYTE, position, _NOWAIT)
-            except BlockingIOError:
-                return False
-            except OSError:  # not known to this file system
-                return True
-            position = position - position % _PROBE_BYTES + _PROBE_BYTES
+        next_probe = position - position % _PROBE_BYTES + _PROBE_BYTES
+        preadv, fd = os.preadv, self.fd
+        try:
+            preadv(fd, _ONE_BYTE, position, _NOWAIT)
+            for at in range(next_probe, position + size, _PROBE_BYTES):
+                preadv(fd, _ONE_BYTE, at, _NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # not known to this file system
+            return True
         return True
 
     def read_cached(self, position: int, size: int) -> bytearray | None:

@@ -36,6 +36,18 @@ def aborted_transactions(
     return found
 
 
+def has_aborted(segments: Sequence[Segment], bases: Sequence[int], first_offset: int) -> bool:
+    """Whether :func:`aborted_transactions` may find any from ``first_offset`` on. In most logs it
+    cannot, and then how far a range goes is not looked up. OSError."""
+    try:
+        for number in range(max(0, bisect_right(bases, first_offset) - 1), len(segments)):
+            if segments[number].aborted.has_entries():
+                return True
+    except IndexDamagedError:  # the reading of its entries finds it again and repairs it
+        return True
+    return False
+
+
 def _collect(
     segments: Sequence[Segment], bases: Sequence[int], first_offset: int, upper_offset: int
 ) -> list[AbortedTransaction]:

@@ -183,13 +183,23 @@ class Log:
                 return max(first, self._start_offset)
         return high_watermark
 
+    def has_aborted(self, first: int) -> bool:
+        """Whether any transaction may have been aborted from an offset on. KAFKA_STORAGE_ERROR."""
+        try:
+            return self._segments.has_aborted(first)
+        except OSError as error:
+            raise self._cannot_read_aborted(error) from error
+
     def aborted_transactions(self, first: int, upper: int) -> list[AbortedTransaction]:
         """Those with records in [first, upper), sorted. KAFKA_STORAGE_ERROR."""
         try:
             return self._segments.aborted_transactions(first, upper)
         except (OSError, BadBatchError) as error:
-            self.fail(f"cannot read what was aborted: {error}")
-            raise self.offline() from error
+            raise self._cannot_read_aborted(error) from error
+
+    def _cannot_read_aborted(self, error: Exception) -> KafkaError:
+        self.fail(f"cannot read what was aborted: {error}")
+        return self.offline()
 
     def aborted_below(self, offset: int) -> list[tuple[int, int, int]]:
         """Producer id, first offset and marker's offset of aborted transactions that began below

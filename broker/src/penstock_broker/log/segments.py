@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from penstock_broker.log.files import File
-from penstock_broker.log.isolation import aborted_transactions
+from penstock_broker.log.isolation import aborted_transactions, has_aborted
 from penstock_broker.log.lookup import Lookup, TimestampOffset
 from penstock_broker.log.open_transactions import AbortedTransaction
 from penstock_broker.log.reading import read_segments
@@ -67,6 +67,10 @@ class SegmentList:
             end_offset=end_offset,
             min_one_batch=min_one_batch,
         )
+
+    def has_aborted(self, first: int) -> bool:
+        """As :func:`.isolation.has_aborted`."""
+        return has_aborted(self._segments, self._bases, first)
 
     def aborted_transactions(self, first: int, upper: int) -> list[AbortedTransaction]:
         """As :func:`.isolation.aborted_transactions`."""

@@ -260,7 +260,7 @@ class Partition:
         """What a read_committed consumer has to leave out of what it ``found`` from ``offset`` on,
         by first offset; there may be more than it needs. KafkaError: KAFKA_STORAGE_ERROR."""
         log = self.log
-        if not found.size:
+        if not found.size or not log.has_aborted(offset):
             return []
         upper = min(end_of_slice(log.segments, found), log.last_stable_offset)
         return log.aborted_transactions(offset, upper)

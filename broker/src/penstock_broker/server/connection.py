@@ -356,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while self._out and self._sending is Sending.READY:
                 sent += self._send_file() if type(self._out[0]) is FileSlice else self._send_bytes()
-                if sent >= SEND_AT_ONCE_MAX and self._sending is Sending.READY:
+                if sent >= SEND_AT_ONCE_MAX and self._out and self._sending is Sending.READY:
                     self._give_turn()
         except (BlockingIOError, InterruptedError):
             self._wait()

@@ -4,9 +4,8 @@ A producer with small batches sends the same frame over and over: only sizes, co
 records are new. What such frames decode to is known when their first bytes have been compared, so
 they are not decoded, have no exchange of their own, and share one answer. Whether the partition
 may be written to is asked in each read event, and each batch goes through the functions of
-``api/produce.py``, as all batches do; but for batches of one record that differ from an accepted
-one in nothing that a rule looks at (``wire/batch_pattern.py``). docs/PERFORMANCE.md has what both
-are worth.
+``api/produce.py``, as all batches do; but for batches that differ from an accepted one in nothing
+that a rule looks at (``wire/batch_pattern.py``). docs/PERFORMANCE.md has what both are worth.
 
 A frame that is not like an earlier one, or needs more than a moment, is left to the dispatcher.
 """
@@ -35,8 +34,8 @@ from penstock_broker.wire.records import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIO
 KNOWN_MAX: Final = 1_024
 """Requests that a connection remembers: half a kilobyte each."""
 PATTERNS_MAX: Final = 64
-"""Sizes of batches of which a run knows what the like have in common: a kilobyte each. Only the
-first"""
+"""Sizes of batches of which a run knows what the like have in common: a kilobyte or two each.
+Only the first"""
 PATTERN_RUNS_MAX: Final = 16
 """runs of a connection know that."""
 VERSION_MIN: Final = 5

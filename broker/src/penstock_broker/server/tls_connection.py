@@ -162,7 +162,7 @@ class TlsConnection(Connection):
                     self._transport.write(piece)
                     self._host.bytes_out += len(piece)
                 written += len(piece)
-                if written >= TURN_BYTES and self._sending is Sending.READY:
+                if written >= TURN_BYTES and self._out and self._sending is Sending.READY:
                     self._give_turn()
         except OSError as error:
             self.abort(f"cannot send: {error}")

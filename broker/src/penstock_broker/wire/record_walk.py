@@ -50,7 +50,7 @@ def check_records(data: Payload, position: int, end: int, count: int) -> None:
     """Check that ``data[position:end]`` is ``count`` whole records with offset deltas 0, 1, 2 …
 
     BadRecordError otherwise. Batches of one producer tend to be alike: what has been found out
-    about the last few is remembered (:class:`_Shape`) and compared, before the records are walked.
+    about the last few is remembered (:class:`Shape`) and compared, before the records are walked.
     """
     shape = _shapes.get((end - position, count))
     if shape is not None and shape.fits(data, position):
@@ -60,7 +60,7 @@ def check_records(data: Payload, position: int, end: int, count: int) -> None:
         _remember(data, position, end, count)
 
 
-class _Shape:
+class Shape:
     """What records of one size have in common that lie behind each other in a batch.
 
     ``columns`` are the bytes of all records at one place in them, from the first record on:
@@ -95,9 +95,9 @@ class _Shape:
 
 
 _SHAPES_MAX: Final = 256
-_shapes: dict[tuple[int, int], _Shape | None] = {}
+_shapes: dict[tuple[int, int], Shape | None] = {}
 """By size of all records and their number; None where such a batch has been seen once."""
-_NO_SHAPE: Final = _Shape(0, 0, 0, [])
+_NO_SHAPE: Final = Shape(0, 0, 0, [])
 
 
 def _remember(data: Payload, position: int, end: int, count: int) -> None:
@@ -108,12 +108,15 @@ def _remember(data: Payload, position: int, end: int, count: int) -> None:
             _shapes.clear()
         _shapes[key] = None
         return
-    shape = _shape_of(data, position, end, count)
-    _shapes[key] = shape if shape is not None and shape.fits(data, position) else _NO_SHAPE
+    _shapes[key] = shape_of(data, position, end, count) or _NO_SHAPE
 
 
-def _shape_of(data: Payload, position: int, end: int, count: int) -> _Shape | None:
-    size = (end - position) // count
+def shape_of(data: Payload, position: int, end: int, count: int) -> Shape | None:
+    """The shape of ``count`` records; None where they are not alike, have headers, or are more than
+    64. :func:`check_records` has passed them."""
+    size, rest = divmod(end - position, count)
+    if rest or count > _ONE_BYTE:
+        return None
     _, attributes_at = _varint(data, position)
     time_at = attributes_at + 1
     if data[time_at] >= 0x80:
@@ -127,17 +130,8 @@ def _shape_of(data: Payload, position: int, end: int, count: int) -> _Shape | No
     else:
         columns = [(at, bytes([data[position + at]]) * count) for at in places]
         columns.append((time_at + 1 - position, _DELTAS[:count]))
-    return _Shape(size, count, time_at - position, columns)
-
-
-def fixed_bytes(record: bytes) -> list[tuple[int, bytes]] | None:
-    """The bytes, and where they are, that all single records of this size and structure share:
-    all but key and value. None where it has headers, or a timestamp of its own.
-
-    :func:`check_records` has passed it.
-    """
-    shape = _shape_of(record, 0, len(record), 1)
-    return None if shape is None else shape.columns
+    shape = Shape(size, count, time_at - position, columns)
+    return shape if shape.fits(data, position) else None
 
 
 def _adjacent(data: Payload, position: int, places: list[int]) -> list[tuple[int, bytes]]:
