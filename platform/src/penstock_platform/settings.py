@@ -53,77 +53,139 @@ class _Section(BaseModel):
 class KafkaSettings(_Section):
     """``bootstrap_servers`` empty: Penstock's broker is started on ``port``."""
 
-    bootstrap_servers: str = ""
-    port: int = Field(default=9092, ge=1, le=65535)
-    # librdkafka's names: SASL, TLS …
-    properties: dict[str, str] = Field(default_factory=dict, repr=False)
-    broker: dict[str, str] = Field(default_factory=dict)  # our broker's, under Kafka's names
+    bootstrap_servers: str = Field(
+        default="",
+        description="`host:port,…` of a Kafka of yours. Empty: `penstock up` starts our broker.",
+    )
+    port: int = Field(default=9092, ge=1, le=65535, description="Port of our broker.")
+    properties: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Properties of every Kafka client, under librdkafka's names (SASL, TLS); "
+        "translated for Spark's Java client.",
+    )
+    broker: dict[str, str] = Field(
+        default_factory=dict,
+        description="Properties of our broker, under Kafka's names (below).",
+    )
 
 
 class S3Settings(_Section):
     """``endpoint`` empty: the embedded S3Proxy is started on ``port``."""
 
-    endpoint: str = ""
-    port: int = Field(default=9000, ge=1, le=65535)
-    bucket: str = "penstock"
-    prefix: str = "archive"
-    region: str = "us-east-1"
-    access_key: str = Field(default="penstock", repr=False)
-    secret_key: str = Field(default="penstock-local-only", repr=False)
+    endpoint: str = Field(
+        default="", description="URL of an S3 of yours. Empty: `penstock up` starts S3Proxy."
+    )
+    port: int = Field(default=9000, ge=1, le=65535, description="Port of S3Proxy.")
+    bucket: str = Field(default="penstock", description="Bucket of the archive and the tables.")
+    prefix: str = Field(
+        default="archive",
+        description="Prefix of window objects, receipts and books in the bucket.",
+    )
+    region: str = Field(default="us-east-1", description="Region of the bucket.")
+    access_key: str = Field(
+        default="penstock", repr=False, description="Empty, with `secret_key`: the AWS SDK's chain."
+    )
+    secret_key: str = Field(
+        default="penstock-local-only", repr=False, description="Secret of `access_key`."
+    )
 
 
 class SparkSettings(_Section):
     """``remote`` empty: a warm Spark Connect server is started on ``port``."""
 
-    remote: str = ""
-    port: int = Field(default=15002, ge=1, le=65535)
-    master: str = "local[2]"
-    driver_memory: str = Field(default="1g", pattern=r"^\d+[kmgKMG]$")
-    ivy_settings: str = ""  # an Ivy settings file: a mirror, or a directory of jars
+    remote: str = Field(
+        default="",
+        description="`sc://host:port` of a Spark Connect server of yours. Empty: `penstock up` "
+        "starts one.",
+    )
+    port: int = Field(default=15002, ge=1, le=65535, description="Port of our Spark Connect.")
+    master: str = Field(default="local[2]", description="Master URL of our Spark Connect.")
+    driver_memory: str = Field(
+        default="1g",
+        pattern=r"^\d+[kmgKMG]$",
+        description="Memory of our Spark Connect, as `1g` or `512m`.",
+    )
+    ivy_settings: str = Field(
+        default="",
+        description="An Ivy settings file by which jars are retrieved: a mirror, or a directory.",
+    )
 
 
 class LakeSettings(_Section):
     """``catalog_uri`` empty: SQLite under the state directory (JDBC for Spark, SQLAlchemy here)."""
 
-    catalog_uri: str = ""
-    warehouse: str = ""  # empty: s3://<bucket>/warehouse
+    catalog_uri: str = Field(
+        default="",
+        description="`sqlite:///<file>` of the Iceberg catalog, the only kind in this release. "
+        "Empty: a file in the state directory.",
+    )
+    warehouse: str = Field(
+        default="", description="Where the tables lie. Empty: `s3://<bucket>/warehouse`."
+    )
 
 
 class DagsterSettings(_Section):
     """``module`` holds the definitions; it is looked for beside ``penstock.toml`` too."""
 
-    port: int = Field(default=3000, ge=1, le=65535)
-    code_server_port: int = Field(default=4266, ge=1, le=65535)
-    module: str = "penstock_pipelines.definitions"
-    max_concurrent_runs: int = Field(default=6, ge=1)
+    port: int = Field(default=3000, ge=1, le=65535, description="Port of Dagster's webserver.")
+    code_server_port: int = Field(
+        default=4266, ge=1, le=65535, description="Port of the code server, on loopback."
+    )
+    module: str = Field(
+        default="penstock_pipelines.definitions",
+        description="Module that holds the definitions; looked for beside `penstock.toml` too.",
+    )
+    max_concurrent_runs: int = Field(default=6, ge=1, description="The most runs at a time.")
 
 
 class AlertSettings(_Section):
     """Where alerts go. All but ``file`` and ``pagerduty_url`` hold secrets."""
 
-    urls: tuple[str, ...] = Field(default=(), repr=False)  # Apprise addresses
-    webhook: str = Field(default="", repr=False)
-    # of an Events API v2 integration
-    pagerduty_routing_key: str = Field(default="", repr=False)
-    pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
+    urls: tuple[str, ...] = Field(
+        default=(),
+        repr=False,
+        description="Apprise addresses, as `slack://…` or `mailto://…`; in a variable with commas "
+        "between them.",
+    )
+    webhook: str = Field(
+        default="",
+        repr=False,
+        description="URL that gets a POST of PagerDuty's Events v2 document, without a key.",
+    )
+    pagerduty_routing_key: str = Field(
+        default="", repr=False, description="Key of an Events API v2 integration of PagerDuty."
+    )
+    pagerduty_url: str = Field(
+        default="https://events.pagerduty.com/v2/enqueue",
+        description="Where PagerDuty takes events.",
+    )
     heartbeat_url: str = Field(
-        default="", repr=False
-    )  # a dead-man service, asked (GET) while all is well
-    file: str = ""  # one JSON document a line; empty: <home>/alerts.jsonl
+        default="",
+        repr=False,
+        description="URL of a dead-man service, asked (GET) once a minute while all is well.",
+    )
+    file: str = Field(
+        default="",
+        description="File that gets every alert, one JSON document a line. Empty: `alerts.jsonl` "
+        "in the state directory.",
+    )
 
 
 class Settings(_Section):
     """All settings of one Penstock home, validated, with every address resolved."""
 
-    home: Path
-    cluster: str = "local"
-    host: str = "127.0.0.1"  # what our services bind to
-    kafka: KafkaSettings = KafkaSettings()
-    s3: S3Settings = S3Settings()
-    spark: SparkSettings = SparkSettings()
-    lake: LakeSettings = LakeSettings()
-    dagster: DagsterSettings = DagsterSettings()
-    alerts: AlertSettings = AlertSettings()
+    home: Path = Field(description="The state directory; `PENSTOCK_HOME` names it.")
+    cluster: str = Field(
+        default="local", description="Name of the cluster in asset keys (`local/topic/orders`)."
+    )
+    host: str = Field(default="127.0.0.1", description="Address that our services bind to.")
+    kafka: KafkaSettings = Field(default=KafkaSettings(), description="The brokers.")
+    s3: S3Settings = Field(default=S3Settings(), description="The object store.")
+    spark: SparkSettings = Field(default=SparkSettings(), description="Spark Connect.")
+    lake: LakeSettings = Field(default=LakeSettings(), description="The Iceberg tables.")
+    dagster: DagsterSettings = Field(default=DagsterSettings(), description="Dagster's services.")
+    alerts: AlertSettings = Field(default=AlertSettings(), description="Where alerts go.")
 
     @property
     def project(self) -> Path:

@@ -83,35 +83,53 @@ class ReverifySpec(_Part):
     then it begins again. Files that are as they were at the last proof are not read; of the others
     ``reads`` windows are read in one run, the rest in the next."""
 
-    cron: Cron = "*/10 * * * *"
-    windows: int = Field(default=12, ge=1, le=150)
-    older: int = Field(default=40, ge=1, le=150)
-    reads: int = Field(default=50, ge=1, le=10_000)
-    horizon: Annotated[Duration, AfterValidator(_kept)] = timedelta(days=30)
+    cron: Cron = Field(default="*/10 * * * *", description="When: a cron of five fields, in UTC.")
+    windows: int = Field(
+        default=12, ge=1, le=150, description="The newest windows of each topic, in every run."
+    )
+    older: int = Field(
+        default=40, ge=1, le=150, description="Further windows of a run, newest first."
+    )
+    reads: int = Field(
+        default=50, ge=1, le=10_000, description="Windows whose changed files one run reads."
+    )
+    horizon: Annotated[Duration, AfterValidator(_kept)] = Field(
+        default=timedelta(days=30), description="Windows that closed earlier are not proven again."
+    )
 
 
 class SweepSpec(_Part):
     """``apply: false`` only explains what would be deleted, also in a run started by hand."""
 
-    cron: Cron = "5 * * * *"
-    apply: bool = True
+    cron: Cron = Field(default="5 * * * *", description="When: a cron of five fields, in UTC.")
+    apply: bool = Field(default=True, description="false: explain what would be deleted, only.")
 
 
 class ObserveSpec(_Part):
-    cron: Cron = "* * * * *"
+    """Lag and sizes of all topics are measured."""
+
+    cron: Cron = Field(default="* * * * *", description="When: a cron of five fields, in UTC.")
 
 
 class QualityScheduleSpec(_Part):
-    cron: Cron = "*/15 * * * *"
+    """The Great Expectations suites run."""
+
+    cron: Cron = Field(default="*/15 * * * *", description="When: a cron of five fields, in UTC.")
 
 
 class PlatformSpec(_Part):
     """When the platform looks again."""
 
-    reverify: ReverifySpec = ReverifySpec()
-    retention: SweepSpec = SweepSpec()
-    observe: ObserveSpec = ObserveSpec()
-    quality: QualityScheduleSpec = QualityScheduleSpec()
+    reverify: ReverifySpec = Field(
+        default=ReverifySpec(), description="Prove landed windows again."
+    )
+    retention: SweepSpec = Field(
+        default=SweepSpec(), description="Delete from the broker what is proven and due."
+    )
+    observe: ObserveSpec = Field(default=ObserveSpec(), description="Measure lag and sizes.")
+    quality: QualityScheduleSpec = Field(
+        default=QualityScheduleSpec(), description="Run the Great Expectations suites."
+    )
 
 
 _ATTRIBUTES = declarations.attributes_model("PlatformAttributes", PlatformSpec)

@@ -50,9 +50,16 @@ class ExpectationSpec(BaseModel):
     """One expectation under its name in Great Expectations, with its arguments."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    type: str = Field(pattern=_TYPE.pattern)
-    kwargs: dict[str, Any] = Field(default_factory=dict)
-    severity: Literal["critical", "warning", "info"] = "critical"
+    type: str = Field(
+        pattern=_TYPE.pattern,
+        description="Its name in Great Expectations, such as expect_column_values_to_be_in_set.",
+    )
+    kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Its arguments, such as column and value_set."
+    )
+    severity: Literal["critical", "warning", "info"] = Field(
+        default="critical", description="critical: the check's severity is ERROR; else WARN."
+    )
 
     @property
     def check_name(self) -> str:
@@ -70,10 +77,16 @@ class QualitySpec(BaseModel):
     the silver table's, as the topic declares it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    topic: str
-    version: int = Field(default=1, ge=1)
-    expectations: tuple[ExpectationSpec, ...] = Field(min_length=1)
-    windows: int = Field(default=1, ge=1, le=100)
+    topic: str = Field(description="The topic whose silver table is looked at.")
+    version: int = Field(
+        default=1, ge=1, description="Version of the silver table, as the topic's schema has it."
+    )
+    expectations: tuple[ExpectationSpec, ...] = Field(
+        min_length=1, description="One asset check each."
+    )
+    windows: int = Field(
+        default=1, ge=1, le=100, description="How many of the newest proven windows are read."
+    )
 
 
 _ATTRIBUTES = declarations.attributes_model("QualityAttributes", QualitySpec)

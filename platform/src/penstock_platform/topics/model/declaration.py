@@ -33,6 +33,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -75,7 +76,10 @@ def format_duration(value: timedelta) -> str:
 
 
 Duration = Annotated[
-    timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration, return_type=str)
+    timedelta,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["90s", "15m", "2h", "7d", "1h 30m"]}),
 ]
 
 
@@ -84,8 +88,12 @@ class _Part(BaseModel):
 
 
 class TopicMetadata(_Part):
-    name: str
-    labels: dict[str, str] = Field(default_factory=dict)
+    """What the topic is called, and under which labels Dagster shows it."""
+
+    name: str = Field(description="The topic's name on the broker.")
+    labels: dict[str, str] = Field(
+        default_factory=dict, description="Tags of the topic's assets, such as domain: shop."
+    )
 
     @field_validator("name")
     @classmethod
@@ -98,9 +106,17 @@ class TopicMetadata(_Part):
 class PartitionsSpec(_Part):
     """``spec``: what the broker gets. ``configs`` are Kafka's topic configs by their names."""
 
-    partitions: int = Field(default=1, ge=1, le=10_000)
-    replicas: int = Field(default=1, ge=1, le=32)
-    configs: dict[str, str] = Field(default_factory=dict)
+    partitions: int = Field(
+        default=1, ge=1, le=10_000, description="Number of partitions; it can be raised later."
+    )
+    replicas: int = Field(
+        default=1, ge=1, le=32, description="Replication factor, used when the topic is made."
+    )
+    configs: dict[str, str] = Field(
+        default_factory=dict,
+        description="Kafka's topic configs by their names, such as max.message.bytes. Not "
+        "retention.*: see the key retention.",
+    )
 
     @field_validator("configs", mode="before")
     @classmethod
@@ -117,8 +133,13 @@ class PartitionsSpec(_Part):
 class RetentionSpec(_Part):
     """How long the log is kept: ``keep`` counts from a window's close; null keeps for ever."""
 
-    keep: Duration | None = None
-    max_bytes: int | None = Field(default=None, ge=1)
+    keep: Duration | None = Field(
+        default=None,
+        description="How long a window is kept after its close, such as 7d; null: for ever.",
+    )
+    max_bytes: int | None = Field(
+        default=None, ge=1, description="How large the topic's log may be, in bytes; null: any."
+    )
 
 
 class SchemaSpec(_Part):
@@ -127,9 +148,14 @@ class SchemaSpec(_Part):
     ``version`` is the silver table's: a contract that does not fit the table gets a new one.
     """
 
-    format: Literal["json"] = "json"
-    file: str
-    version: int = Field(default=1, ge=1, le=1000)
+    format: Literal["json"] = Field(default="json", description="How values are encoded.")
+    file: str = Field(description="A JSON Schema file; the path is relative to this file.")
+    version: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        description="Version of the silver table: raise it where the contract no longer fits it.",
+    )
 
 
 class LandSpec(_Part):
@@ -140,9 +166,20 @@ class LandSpec(_Part):
     timestamp with its offset from UTC. It is decided once, when the topic is first frozen.
     """
 
-    window: str = "hourly"
-    max_records: int = Field(default=MAX_RECORDS_DEFAULT, ge=1)
-    start: str = "earliest"
+    window: str = Field(
+        default="hourly",
+        description="How often a window closes: minutely, hourly, daily, or a cron in UTC.",
+    )
+    max_records: int = Field(
+        default=MAX_RECORDS_DEFAULT,
+        ge=1,
+        description="The most records that one window holds; more are several windows.",
+    )
+    start: str = Field(
+        default="earliest",
+        description="Where the first window of a topic with records begins: earliest, latest, or "
+        "an ISO 8601 timestamp with its offset from UTC. Read once, at the first freeze.",
+    )
 
     @field_validator("window")
     @classmethod
@@ -186,21 +223,37 @@ class LandSpec(_Part):
 class AuditSpec(_Part):
     """``grace``: how long producers' evidence may be due before records count as unaudited."""
 
-    grace: Duration = timedelta(minutes=15)
-    severity: Literal["WARN", "ERROR"] = "ERROR"
-    accept_unaudited: bool = False
+    grace: Duration = Field(
+        default=timedelta(minutes=15),
+        description="How long producers' evidence may be due; then records are UNAUDITED.",
+    )
+    severity: Literal["WARN", "ERROR"] = Field(
+        default="ERROR", description="Severity of the check produced_equals_stored."
+    )
+    accept_unaudited: bool = Field(
+        default=False, description="Whether retention may delete windows without evidence."
+    )
 
 
 class QuarantineSpec(_Part):
     """``max_share``: the share of a window's records (0 to 1) that may fail the contract before
     that is an incident; null for any."""
 
-    max_share: float | None = Field(default=None, ge=0, le=1)
+    max_share: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Above this share of a window (0 to 1) in quarantine there is an alert.",
+    )
 
 
 class FreshnessSpec(_Part):
-    fail_after: Duration
-    warn_after: Duration | None = None
+    """How old the newest landed window may be before Dagster warns, and fails the asset."""
+
+    fail_after: Duration = Field(description="Age at which the landed table is not fresh: FAIL.")
+    warn_after: Duration | None = Field(
+        default=None, description="Age at which Dagster warns; shorter than fail_after."
+    )
 
     @model_validator(mode="after")
     def _warns_first(self) -> FreshnessSpec:
@@ -212,17 +265,38 @@ class FreshnessSpec(_Part):
 class TopicSpec(_Part):
     """One topic as declared. ``contract`` is the document's key ``schema``."""
 
-    metadata: TopicMetadata
-    spec: PartitionsSpec = PartitionsSpec()
-    retention: RetentionSpec = RetentionSpec()
-    contract: SchemaSpec | None = Field(default=None, alias="schema")
-    owners: tuple[str, ...] = ()
-    description: str = ""
-    deletion_policy: str = "retain"
-    land: LandSpec | None = None
-    audit: AuditSpec = AuditSpec()
-    quarantine: QuarantineSpec = QuarantineSpec()
-    freshness: FreshnessSpec | None = None
+    metadata: TopicMetadata = Field(description="Name and labels.")
+    spec: PartitionsSpec = Field(
+        default=PartitionsSpec(), description="Partitions, replicas and configs on the broker."
+    )
+    retention: RetentionSpec = Field(
+        default=RetentionSpec(),
+        description="How long the broker keeps records; landed ones are deleted only when proven.",
+    )
+    contract: SchemaSpec | None = Field(
+        default=None,
+        alias="schema",
+        description="The contract by which silver is parsed; needs land.",
+    )
+    owners: tuple[str, ...] = Field(
+        default=(), description="team:name or e-mail addresses; alerts name them."
+    )
+    description: str = Field(default="", description="What the records are; Dagster shows it.")
+    deletion_policy: str = Field(
+        default="retain", description="retain is the only one: no declaration deletes a topic."
+    )
+    land: LandSpec | None = Field(
+        default=None, description="Land the topic in the lake; {} for an hourly window."
+    )
+    audit: AuditSpec = Field(
+        default=AuditSpec(), description="How producers' evidence is compared with the log."
+    )
+    quarantine: QuarantineSpec = Field(
+        default=QuarantineSpec(), description="How many records may fail the contract."
+    )
+    freshness: FreshnessSpec | None = Field(
+        default=None, description="When the landed table counts as stale."
+    )
 
     @field_validator("deletion_policy")
     @classmethod
