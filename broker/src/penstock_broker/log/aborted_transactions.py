@@ -114,6 +114,14 @@ class AbortedTransactions:
         elif self._files.exists(self.path):
             self._files.remove(self.path)
 
+    def copy(self) -> bytes:
+        """The entries as they are now, as in the file. IndexDamagedError, OSError."""
+        return bytes(self._opened())
+
+    def restore(self, data: bytes) -> None:
+        """Take these entries into memory."""
+        self._data = bytearray(data)
+
     def file(self) -> File | None:
         """The file to be synced with its closed segment; None where there is none. OSError."""
         return self._files.open(self.path) if self._files.exists(self.path) else None

@@ -33,12 +33,17 @@ from penstock_broker.log.offset_index import OffsetIndex
 from penstock_broker.log.producer_state import ProducerState, SnapshotDamagedError
 from penstock_broker.log.scan import BadBatchError, ScannedBatch, scan
 from penstock_broker.log.segment import segment_name
+from penstock_broker.log.segment_checkpoint import (
+    CHECKPOINT_SUFFIX,
+    Checkpoint,
+    CheckpointUnusableError,
+)
 from penstock_broker.log.swap import read_cleaner_checkpoint
 from penstock_broker.log.time_index import TimeIndex
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.records import CONTROL_FLAG, NO_TIMESTAMP, RecordBatch
 
-_NUMBERED = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)(\.deleted)?")
+_NUMBERED = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot|checkpoint)(\.deleted)?")
 _KNOWN = {"partition.metadata", EPOCHS_FILE, "cleaner-checkpoint"}
 
 
@@ -117,6 +122,7 @@ class _Checker:
             yield from self._segment(base, end, cleaned.holes_below)
         yield from self._epoch_file()
         yield from self._snapshots(names)
+        yield from self._checkpoints(names)
 
     def _strange_names(self, names: list[str], bases: set[int]) -> Iterator[str]:
         for name in names:
@@ -125,7 +131,7 @@ class _Checker:
                 continue
             if found is None:
                 yield f"{name} is no file of a finished log"
-            elif found[2] not in ("log", "snapshot") and int(found[1]) not in bases:
+            elif found[2] not in ("log", "snapshot", "checkpoint") and int(found[1]) not in bases:
                 yield f"{name} belongs to no segment"
 
     # -- one segment -------------------------------------------------------------------------
@@ -224,6 +230,14 @@ class _Checker:
                 try:
                     ProducerState().load_snapshot(read_file(self._files, self._directory / name))
                 except SnapshotDamagedError as damage:
+                    yield f"{name}: {damage}"
+
+    def _checkpoints(self, names: list[str]) -> Iterator[str]:
+        for name in names:
+            if name.endswith(CHECKPOINT_SUFFIX):
+                try:
+                    Checkpoint(read_file(self._files, self._directory / name))
+                except CheckpointUnusableError as damage:
                     yield f"{name}: {damage}"
 
 

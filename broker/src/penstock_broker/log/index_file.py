@@ -40,6 +40,30 @@ class IndexDamagedError(Exception):
     """The index does not fit the log; a scan of the log makes a new one."""
 
 
+Code = Literal["I", "q"]
+"""The letter of numbers in ``array`` and ``struct``: 4 or 8 bytes."""
+Pairs = tuple["array[int]", "array[int]"]
+"""The keys of all entries, and their values."""
+
+
+def pack(pairs: Pairs) -> bytes:
+    """Entries as they are in the file, without its trailer."""
+    keys, values = pairs
+    both = array(keys.typecode, bytes(2 * len(keys) * keys.itemsize))
+    both[0::2], both[1::2] = keys, values
+    if _SWAP:
+        both.byteswap()
+    return both.tobytes()
+
+
+def unpack(code: Code, data: bytes) -> Pairs:
+    """Entries from the bytes that :func:`pack` made of them. ValueError."""
+    both = array(code, data)
+    if _SWAP:
+        both.byteswap()
+    return both[0::2], both[1::2]
+
+
 class IndexFile:
     """Pairs (key, value) whose keys grow."""
 
@@ -48,8 +72,7 @@ class IndexFile:
         "_keys", "_values", "path",
     )  # fmt: skip
 
-    def __init__(self, files: Files, path: Path, code: Literal["I", "q"]) -> None:
-        """``code`` is the numbers' letter in ``array`` and ``struct``: 4 or 8 bytes."""
+    def __init__(self, files: Files, path: Path, code: Code) -> None:
         self.path = path
         self._files = files
         self._code = code
@@ -127,14 +150,20 @@ class IndexFile:
         found: tuple[int, int] = unpack_from(block, low * size)
         return found
 
+    def copy(self) -> Pairs:
+        """The entries as they are now, for another thread. Only while in memory."""
+        keys, values = self._in_memory()
+        return keys[:], values[:]
+
+    def restore(self, pairs: Pairs) -> None:
+        """Have these entries, in memory."""
+        self.clear()
+        self._keys, self._values = pairs
+
     def save(self) -> None:
         """Write the file, whole."""
         keys, values = self._in_memory()
-        both = array(self._code, bytes(2 * len(keys) * keys.itemsize))
-        both[0::2], both[1::2] = keys, values
-        if _SWAP:
-            both.byteswap()
-        data = both.tobytes()
+        data = pack((keys, values))
         head = _TRAILER.pack(_MAGIC, len(keys), 0)[:-4]
         crc = crc32c(head, crc32c(data))
         file = self._files.open(self.path, create=True)
@@ -150,11 +179,7 @@ class IndexFile:
         """Bring the file back into memory, for the active segment."""
         self.attach()
         file = self._opened()
-        both = array(self._code, file.read(0, self._count * self._entry.size))
-        if _SWAP:
-            both.byteswap()
-        self.clear()
-        self._keys, self._values = both[0::2], both[1::2]
+        self.restore(unpack(self._code, file.read(0, self._count * self._entry.size)))
 
     def clear(self) -> None:
         """Remove every entry, to be rebuilt in memory."""

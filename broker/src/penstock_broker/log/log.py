@@ -94,8 +94,10 @@ class Log:
         self._unflushed_since_ms: int | None = None
         self._seen_offset = 0
         """What readers may have seen before ``flush.messages`` became 1."""
-        self._names_changed = True
-        self._epochs_synced = True
+        self._changes = (1, 0)  # how often names in its directory, and its epochs, have changed
+        self._changes_synced = (0, 0)
+        self.checkpoints = recovered.checkpoints
+        """Of its active segment."""
         self.appender = Appender(self)
         """Through which everything becomes part of it."""
 
@@ -143,7 +145,7 @@ class Log:
         if entries != written_epochs:
             write_epochs(place.files, place.directory, entries)
         elif entries and not recovered.clean:
-            log._epochs_synced = False  # the process that wrote them may have been killed before
+            log._changes = (1, 1)  # the process that wrote them may have been killed before
         if not recovered.clean and (recovered.cut is not None or log.holds_back):
             log.flush()
         return log
@@ -300,7 +302,8 @@ class Log:
     def begin_epoch(self, epoch: int, offset: int) -> None:
         """Write down that an epoch begins. KafkaError KAFKA_STORAGE_ERROR."""
         self.epochs.note(epoch, offset)
-        self._epochs_synced = False
+        names, epochs = self._changes
+        self._changes = (names, epochs + 1)
         try:
             write_epochs(self.place.files, self.place.directory, self.epochs.entries(), sync=False)
         except OSError as error:
@@ -325,7 +328,9 @@ class Log:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"cannot begin a segment: {error}"
             ) from error
-        self._names_changed = True
+        names, epochs = self._changes
+        self._changes = (names + 1, epochs)
+        self.checkpoints.flushed(None, self.recovery_point, segment)
         return segment
 
     def _snapshot(self) -> bytes:
@@ -497,21 +502,46 @@ class Log:
             raise self.offline() from error
         self.flushed(job)
 
-    def flush_job(self) -> FlushJob | None:
-        """What has to be synced, for another thread to do; None when all is."""
-        if self._end_offset <= self.recovery_point or self.failure is not None:
+    def flush_job(self, *, with_checkpoint: bool = False) -> FlushJob | None:
+        """What has to be synced, for another thread to do; None when all is.
+
+        ``with_checkpoint``: and a checkpoint, so that a start after a kill begins where it ends.
+        """
+        if self.failure is not None:
             return None
-        files = self._segments.to_sync(self.recovery_point)
-        with_names, self._names_changed = self._names_changed, False
-        with_epochs, self._epochs_synced = not self._epochs_synced, True
-        return FlushJob(self, self._end_offset, files, with_names, with_epochs)
+        checkpoint = None
+        if with_checkpoint:
+            active = self._segments.active
+            checkpoint = self.checkpoints.begin(active, self._end_offset, self.producers)
+        if self._end_offset <= self.recovery_point and checkpoint is None:
+            return None
+        names, epochs = self._changes
+        return FlushJob(
+            self,
+            self._end_offset,
+            self._segments.to_sync(self.recovery_point),
+            with_directory=names > self._changes_synced[0],
+            with_epochs=epochs > self._changes_synced[1],
+            changes=self._changes,
+            checkpoint=checkpoint,
+        )
 
     def flushed(self, job: FlushJob) -> None:
         """Take note that a job has run."""
         self.recovery_point = max(self.recovery_point, job.up_to_offset)
+        # Not before: a job that is made meanwhile, and ends first, has to sync them, too.
+        self._changes_synced = max(self._changes_synced, job.changes)  # both grow
+        if self.failure is None:
+            active = self._segments.active
+            self.checkpoints.flushed(job.checkpoint, self.recovery_point, active)
         if self.recovery_point >= self._end_offset:
             self._unflushed_since_ms = None
         self.on_flushed()
+
+    @property
+    def bytes_to_check(self) -> int:
+        """About how much of it a start after a kill would read."""
+        return self.checkpoints.bytes_behind(self._segments.active)
 
     def flush_is_due(self, now_ms: int) -> bool:
         """Whether flush.ms has passed, or a closed segment has not been synced."""

@@ -50,6 +50,10 @@ _log = logging.getLogger(__name__)
 FLUSH_THREADS = 16
 """Syncs under way at a time when the broker stops."""
 CLOSE_THREADS = 8
+TO_CHECK_MAX = 256 << 20
+"""Bytes of all active segments that a start after a kill may have to read."""
+CHECKPOINT_MIN = 4 << 20
+"""Bytes of a log that are worth a checkpoint: reading less takes no longer than that."""
 
 
 class LogManager:
@@ -151,8 +155,12 @@ class LogManager:
 
     def _flush_all(self) -> None:
         """Sync all logs at a time: a disk takes many syncs for little more than one."""
-        jobs = [job for log in self._logs.values() if (job := log.flush_job()) is not None]
-        if len(jobs) < 2:
+        far_behind = set(self.far_behind())
+        jobs = [
+            job for log in self._logs.values()
+            if (job := log.flush_job(with_checkpoint=log in far_behind)) is not None
+        ]  # fmt: skip
+        if not jobs:
             return
         with ThreadPoolExecutor(min(len(jobs), FLUSH_THREADS)) as pool:
             for job, done in [(job, pool.submit(job.run)) for job in jobs]:
@@ -393,6 +401,23 @@ class LogManager:
     def own_files(self) -> None:
         """The calling thread owns the logs from now on, and keeps to the bound on open files."""
         self.open_files.bound(self._logs.values())
+
+    def far_behind(self, at_most: int | None = None) -> list[Log]:
+        """Logs to be flushed with a checkpoint, those with the most to check first: few of which a
+        start after a kill would have to read more, all together, than it does in a moment."""
+        sizes = [(log.bytes_to_check, log) for log in self._logs.values() if log.failure is None]
+        total = sum(size for size, _ in sizes)
+        if total <= TO_CHECK_MAX:
+            return []
+        sizes = [each for each in sizes if each[0] >= CHECKPOINT_MIN]
+        sizes.sort(key=lambda each: each[0], reverse=True)
+        logs = []
+        for size, log in sizes[:at_most]:
+            logs.append(log)
+            total -= size
+            if total <= TO_CHECK_MAX // 2:
+                break
+        return logs
 
     def flush_jobs(self) -> list[FlushJob]:
         """What is due to be synced: run each in another thread, then :meth:`flushed`."""

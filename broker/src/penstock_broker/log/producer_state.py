@@ -59,6 +59,10 @@ class AppendedBatch(NamedTuple):
     timestamp: int
 
 
+Producers = list[tuple[tuple[int, ...], tuple[AppendedBatch, ...]]]
+"""What a snapshot has of each producer, and its batches."""
+
+
 class ProducerEntry:
     """One producer: its epoch and its last batches."""
 
@@ -250,24 +254,21 @@ class ProducerState:
         self._producers.clear()
         self.transactions = OpenTransactions()
 
+    def copy(self) -> Producers:
+        """All that are known, as they are now: for another thread to make a snapshot of."""
+        begun = self.transactions.begun
+        return [
+            (
+                (producer_id, entry.epoch, entry.last_append_ms, entry.coordinator_epoch,
+                 begun.get(producer_id, -1), len(entry.batches)),
+                tuple(entry.batches),
+            )
+            for producer_id, entry in self._producers.items()
+        ]  # fmt: skip
+
     def to_snapshot(self, offset: int) -> bytes:
         """The state as a snapshot file, for all batches below ``offset``."""
-        parts = [_BODY.pack(offset, len(self._producers))]
-        begun = self.transactions.begun
-        for producer_id, entry in self._producers.items():
-            parts.append(
-                _PRODUCER.pack(
-                    producer_id, entry.epoch, entry.last_append_ms, entry.coordinator_epoch,
-                    begun.get(producer_id, -1), len(entry.batches),
-                )
-            )  # fmt: skip
-            parts.extend(
-                _BATCH.pack(b.base_sequence, b.last_offset - b.base_offset, b.base_offset,
-                            b.timestamp)
-                for b in entry.batches
-            )  # fmt: skip
-        body = b"".join(parts)
-        return _HEAD.pack(_VERSION, crc32c(body)) + body
+        return snapshot_of(self.copy(), offset)
 
     def load_snapshot(self, data: bytes) -> int:
         """Replace the state by a snapshot's; its offset. :class:`SnapshotDamagedError`."""
@@ -306,3 +307,16 @@ class ProducerState:
         for first_offset, producer_id in sorted(begun):
             self.transactions.begin(producer_id, first_offset)
         return int(offset)
+
+
+def snapshot_of(producers: Producers, offset: int) -> bytes:
+    """A snapshot file of what :meth:`ProducerState.copy` gave when the log ended at ``offset``."""
+    parts = [_BODY.pack(offset, len(producers))]
+    for entry, batches in producers:
+        parts.append(_PRODUCER.pack(*entry))
+        parts.extend(
+            _BATCH.pack(b.base_sequence, b.last_offset - b.base_offset, b.base_offset, b.timestamp)
+            for b in batches
+        )
+    body = b"".join(parts)
+    return _HEAD.pack(_VERSION, crc32c(body)) + body

@@ -10,7 +10,7 @@ cut off, and a :class:`Cut` says exactly what that was.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from penstock_broker.log.producer_state import (
 )
 from penstock_broker.log.scan import BadBatchError, ScannedBatch, scan
 from penstock_broker.log.segment import Segment, segment_name
+from penstock_broker.log.segment_checkpoint import Checkpoint, LogCheckpoints
 from penstock_broker.log.swap import CLEANED_SUFFIX, finish_swaps
 from penstock_broker.log.trash import DELETED_SUFFIX
 from penstock_broker.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
@@ -74,6 +75,7 @@ class Recovered:
 
     segments: list[Segment]
     end_offset: int
+    checkpoints: LogCheckpoints
     producers: ProducerState = field(default_factory=ProducerState)
     clean: bool = True
     bytes_checked: int = 0
@@ -110,14 +112,17 @@ def recover(
     date. Raises OSError.
     """
     finish_swaps(place.files, place.directory)
-    segments = _list_segments(place)
+    names = place.files.names(place.directory)
+    segments = _list_segments(place, names)
+    checkpoints = LogCheckpoints(place.files, place.directory, names)
     if not segments:
-        return _begin(place, log_start_offset, recovery_point, clean=clean)
+        return _begin(place, checkpoints, log_start_offset, recovery_point, clean=clean)
     for segment in segments[:-1]:
         segment.attach()
     if clean and segments[-1].resume(recovery_point):
-        found = Recovered(segments, recovery_point)
-        _rebuild_producers(place, found, up_to=recovery_point, now_ms=now_ms)
+        found = Recovered(segments, recovery_point, checkpoints)
+        checkpoints.resume(segments[-1], recovery_point)
+        _rebuild_producers(place, found, None, up_to=recovery_point, now_ms=now_ms)
         return found
     if clean:
         _log.warning(
@@ -125,12 +130,13 @@ def recover(
             place.topic, place.partition, recovery_point,
         )  # fmt: skip
         recovery_point = min(recovery_point, segments[-1].base_offset)
+    checkpoint = checkpoints.find(segments, 0 if clean else recovery_point)
     found = _recover_unclean(
         place,
-        segments,
+        Recovered(segments, 0, checkpoints, clean=False, holes_below=holes_below),
+        checkpoint,
         epochs,
         recovery_point=recovery_point,
-        holes_below=holes_below,
         now_ms=now_ms,
     )
     if found.end_offset < log_start_offset:
@@ -147,7 +153,12 @@ def recover(
 
 
 def _begin(
-    place: LogPlace, log_start_offset: int, recovery_point: int, *, clean: bool
+    place: LogPlace,
+    checkpoints: LogCheckpoints,
+    log_start_offset: int,
+    recovery_point: int,
+    *,
+    clean: bool,
 ) -> Recovered:
     """A log without segments: a new one, or one that has lost them all.
 
@@ -157,26 +168,30 @@ def _begin(
     first = Segment(place.files, place.directory, base, place.index_interval_bytes)
     first.create()
     if base == log_start_offset:
-        return Recovered([first], base, clean=clean)
+        return Recovered([first], base, checkpoints, clean=clean)
     cut = _cut(place, first, log_start_offset, base, reason="all segments are missing")
-    return Recovered([first], base, clean=False, cut=cut)
+    return Recovered([first], base, checkpoints, clean=False, cut=cut)
 
 
 def _recover_unclean(
     place: LogPlace,
-    segments: list[Segment],
+    found: Recovered,
+    checkpoint: Checkpoint | None,
     epochs: LeaderEpochs,
     *,
     recovery_point: int,
-    holes_below: int,
     now_ms: int,
 ) -> Recovered:
-    """Check everything past the recovery point."""
+    """Check everything past the recovery point, or past the checkpoint if that is further."""
+    segments, holes_below = found.segments, found.holes_below
+    if checkpoint is not None:
+        recovery_point = max(recovery_point, checkpoint.offset)
     bases = [segment.base_offset for segment in segments]
     first = max((n for n, base in enumerate(bases) if base <= recovery_point), default=0)
-    found = Recovered(segments, bases[first], clean=False, holes_below=holes_below)
-    epochs.truncate_to(bases[first])
-    _rebuild_producers(place, found, up_to=bases[first], now_ms=now_ms)
+    begin = bases[first] if checkpoint is None else checkpoint.offset
+    found.end_offset = begin
+    epochs.truncate_to(begin)
+    _rebuild_producers(place, found, checkpoint, up_to=begin, now_ms=now_ms)
 
     def note(batch: ScannedBatch) -> None:
         if batch.producer_id >= 0:
@@ -187,8 +202,10 @@ def _recover_unclean(
             epochs.note(batch.leader_epoch, batch.base_offset)
 
     for number in range(first, len(segments)):
-        segment = segments[number]
-        if segment.base_offset != found.end_offset and segment.base_offset > holes_below:
+        segment, state = segments[number], None
+        if number == first and checkpoint is not None:
+            state = checkpoint.state
+        elif segment.base_offset != found.end_offset and segment.base_offset > holes_below:
             problem = f"offsets {found.end_offset} to {segment.base_offset} are missing"
             _cut_from(place, found, number, problem, 0)
             break
@@ -197,18 +214,21 @@ def _recover_unclean(
         checked = segment.recover(
             found.end_offset,
             recovery_point,
+            begin=state,
             holes_below=holes_below,
             epoch=epochs.latest,
             on_batch=note,
         )
         found.end_offset = checked.end_offset
-        found.bytes_checked += checked.size
+        found.bytes_checked += checked.size - (state.written.size if state else 0)
         if checked.bad is not None:
             _cut_from(place, found, number, checked.bad.reason, checked.bad.position)
             break
         if number + 1 < len(segments):
             segment.save_indexes(found.end_offset)
             segment.seal()
+            snapshot = found.producers.to_snapshot(bases[number + 1])
+            keep_snapshot(place, bases[number + 1], snapshot, bases[first:])
     return found
 
 
@@ -336,9 +356,8 @@ def _cut(
 # -- what lies in the directory ----------------------------------------------------------------
 
 
-def _list_segments(place: LogPlace) -> list[Segment]:
+def _list_segments(place: LogPlace, names: Sequence[str]) -> list[Segment]:
     """The segments of the directory in order; leftovers without a log file are removed."""
-    names = place.files.names(place.directory)
     bases = sorted(int(name[:-4]) for name in names if _is_numbered(name, ".log"))
     for name in names:
         stem, dot, suffix = name.partition(".")
@@ -376,8 +395,16 @@ def keep_snapshot(place: LogPlace, offset: int, data: bytes, needed: Collection[
             place.files.remove(place.directory / name)
 
 
-def _rebuild_producers(place: LogPlace, found: Recovered, *, up_to: int, now_ms: int) -> None:
-    """The producers' state of all batches below ``up_to``: a snapshot, then the log from there.
+def _rebuild_producers(
+    place: LogPlace,
+    found: Recovered,
+    checkpoint: Checkpoint | None,
+    *,
+    up_to: int,
+    now_ms: int,
+) -> None:
+    """The producers' state of all batches below ``up_to``: that of a checkpoint there, else a
+    snapshot, then the log from there.
 
     Snapshots above are of a log that is no more, and go. One that ends before the log begins says
     nothing of the batches between, which cannot be read any more: a producer that wrote them would
@@ -391,12 +418,17 @@ def _rebuild_producers(place: LogPlace, found: Recovered, *, up_to: int, now_ms:
         if not first_offset <= int(name[:20]) <= up_to:
             place.files.remove(path)
             continue
+        if checkpoint is not None:
+            break
         try:
             start = found.producers.load_snapshot(read_file(place.files, path))
             break
         except SnapshotDamagedError as damage:
             _log.warning("%s cannot be used: %s", path, damage)
             place.files.remove(path)
+    if checkpoint is not None:
+        found.producers = checkpoint.producers
+        return
     for segment, batch in _batches(found, start, up_to):
         if batch.producer_id >= 0:
             note_producer(found.producers, segment, batch, now_ms)

@@ -13,7 +13,14 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from penstock_broker.log.files import File
-from penstock_broker.wire.records import ATTRIBUTES_AT, HEADER, HEADER_BYTES, LENGTH_END, MAGIC
+from penstock_broker.wire.records import (
+    ATTRIBUTES_AT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_END,
+    MAGIC,
+    NO_TIMESTAMP,
+)
 
 _CHUNK_BYTES_FIRST = 16 << 10
 _CHUNK_BYTES_MAX = 1 << 20
@@ -105,7 +112,7 @@ def scan(
 
 
 class Checked(NamedTuple):
-    """What :func:`check` found."""
+    """What :func:`check` found, and where another one goes on."""
 
     end_offset: int
     size: int
@@ -114,14 +121,19 @@ class Checked(NamedTuple):
     timestamp_max: int
     unindexed: int
     """Bytes behind the last entry that ``on_entry`` was given."""
-    bad: BadBatchError | None
+    bad: BadBatchError | None = None
     """Why it ends before the end of the file."""
+
+
+def unchecked(next_offset: int) -> Checked:
+    """Nothing has been checked of a file whose offsets begin at ``next_offset`` or above."""
+    return Checked(next_offset, 0, (-1, 0), NO_TIMESTAMP, 0)
 
 
 def check(  # noqa: PLR0912 (one loop, made for speed)
     file: File,
     end: int,
-    next_offset: int,
+    begin: Checked,
     *,
     check_crc_from: int,
     holes_below: int,
@@ -130,7 +142,8 @@ def check(  # noqa: PLR0912 (one loop, made for speed)
     on_entry: Callable[[int, int, int], None],
     on_batch: Callable[[ScannedBatch], None],
 ) -> Checked:
-    """Check a segment's file from its beginning, as recovery does, in one loop made for speed.
+    """Check a segment's file from where ``begin`` ended, as recovery does, in one loop made for
+    speed.
 
     As :func:`scan`, but offsets may be missing below ``holes_below``, where compaction has been,
     and instead of every batch only those are handed out that recovery has to look at:
@@ -139,9 +152,8 @@ def check(  # noqa: PLR0912 (one loop, made for speed)
     ``index_interval_bytes``, for the indexes. OSError.
     """
     unpack_from, checksum, crc_at = HEADER.unpack_from, crc32c, ATTRIBUTES_AT
-    chunk, chunk_from, position, unindexed = memoryview(b""), 0, 0, 0
-    base, latest, at_last, bad = -1, -1, 0, None
-    length = 0
+    next_offset, position, (last_base, at_last), latest, unindexed, bad = begin
+    chunk, chunk_from, base, length = memoryview(b""), position, -1, 0
     try:
         while position < end:
             at = position - chunk_from
@@ -180,8 +192,7 @@ def check(  # noqa: PLR0912 (one loop, made for speed)
             position += size
     except BadBatchError as error:
         bad = error
-    last_base = -1
-    if position:
+    if position > begin.size:
         last_base = int.from_bytes(file.read(at_last, 8), "big", signed=True)
     return Checked(next_offset, position, (last_base, at_last), latest, unindexed, bad)
 

@@ -21,12 +21,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple
 
 from penstock_broker.log.aborted_transactions import AbortedTransactions
 from penstock_broker.log.files import File, Files, waiting
-from penstock_broker.log.index_file import IndexDamagedError
+from penstock_broker.log.index_file import IndexDamagedError, Pairs
 from penstock_broker.log.offset_index import OffsetIndex
-from penstock_broker.log.scan import BadBatchError, Checked, ScannedBatch, check, scan
+from penstock_broker.log.scan import BadBatchError, Checked, ScannedBatch, check, scan, unchecked
 from penstock_broker.log.time_index import TimeIndex
 from penstock_broker.wire.primitives import Buffer
 from penstock_broker.wire.records import HEADER_BYTES, LENGTH_END, NO_TIMESTAMP, BatchHeader
@@ -43,6 +44,17 @@ _SKIM_SIZE = _SKIM.size
 def segment_name(base_offset: int, suffix: str) -> str:
     """``00000000000000000042.log`` for 42 and ``.log``."""
     return f"{base_offset:020d}{suffix}"
+
+
+class SegmentState(NamedTuple):
+    """What is in memory of a segment that is appended to."""
+
+    base_offset: int
+    written: Checked
+    """Its batches."""
+    offset_entries: Pairs
+    time_entries: Pairs
+    aborted: bytes
 
 
 PlacedBatch = tuple[Buffer, int, int, int]
@@ -257,6 +269,17 @@ class Segment:
         aborted = self.aborted.file() if self._sealed else None
         return (self.file,) if aborted is None else (self.file, aborted)
 
+    def state(self, end_offset: int) -> SegmentState:
+        """What is in memory of it, now that it ends at ``end_offset``: a copy for another thread.
+        Only while it is the active one."""
+        return SegmentState(
+            self.base_offset,
+            Checked(end_offset, self.size, self.last_batch, self.timestamp_max, self._unindexed),
+            self.offset_index.copy(),
+            self.time_index.copy(),
+            self.aborted.copy(),
+        )
+
     # -- reading -----------------------------------------------------------------------------
 
     def locate(self, offset: int) -> tuple[int, int, int] | None:
@@ -350,22 +373,29 @@ class Segment:
         next_offset: int,
         check_crc_from: int,
         *,
+        begin: SegmentState | None = None,
         holes_below: int,
         epoch: int,
         on_batch: Callable[[ScannedBatch], None],
     ) -> Checked:
-        """Read it from its beginning, building its indexes anew; see :func:`.scan.check`.
+        """Read it from its beginning, building its indexes anew, or from where ``begin`` was
+        taken, going on with those; see :func:`.scan.check`.
 
         ``size`` is then where the first bad batch begins, if there is one; what lies behind is for
-        the owner to cut. So is ``aborted``, because the owner knows what had begun before. OSError.
+        the owner to cut. So is what is new in ``aborted``, because the owner knows what had begun
+        before. OSError.
         """
         self._clear_indexes()
         self._sealed = False
+        if begin is not None:
+            self.offset_index.restore(begin.offset_entries)
+            self.time_index.restore(begin.time_entries)
+            self.aborted.restore(begin.aborted)
         end = self._files.size(self.path)
         found = check(
             self.file,
             end,
-            next_offset,
+            unchecked(next_offset) if begin is None else begin.written,
             check_crc_from=check_crc_from,
             holes_below=holes_below,
             index_interval_bytes=self._index_interval_bytes,

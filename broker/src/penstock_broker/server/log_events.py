@@ -88,6 +88,12 @@ EVENTS: dict[tuple[str, str], Names] = {
         ("%s cannot be used: %s", "snapshot_damaged", "path reason"),
     ),
     **_rows(
+        "log.segment_checkpoint",
+        ("%s cannot be written: %s", "checkpoint_not_written", "path reason"),
+        ("%s is not used: %s", "checkpoint_not_used", "path reason"),
+        ("%s cannot be removed: %s", "checkpoint_not_removed", "path reason"),
+    ),
+    **_rows(
         "log.retention",
         (
             "%s: retention deletes offsets %d to %d, %d segments (%d by time)",

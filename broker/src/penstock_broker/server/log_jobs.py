@@ -33,6 +33,10 @@ FLUSH_THREADS = 8
 PRODUCER_EXPIRY_CHECK_MS = 600_000
 TRASH_CHECK_MS = 1_000
 VANISHED_CHECK_MS = 10_000
+CHECKPOINT_CHECK_MS = 3_000
+"""How often logs are looked at that a start after a kill would read too much of."""
+CHECKPOINTS_AT_MOST = 16
+"""Of them, at each look."""
 OPEN_FILES_LEAST = 64
 _SLICE_SECONDS = 0.005
 
@@ -80,6 +84,7 @@ class LogJobs:
         for every_ms, job in (
             (config.log_flush_scheduler_interval_ms, self._flush),
             (config.log_flush_offset_checkpoint_interval_ms, self._checkpoint),
+            (CHECKPOINT_CHECK_MS, self._checkpoint_segments),
             (config.log_retention_check_interval_ms, self._enforce_retention),
             (config.log_cleaner_backoff_ms if config.log_cleaner_enable else 0, self._compact),
             (TRASH_CHECK_MS, self._empty_trash),
@@ -119,13 +124,26 @@ class LogJobs:
         """Sync what flush.ms asks for, and closed segments; a start then need not check them."""
         jobs = self._logs.flush_jobs()
         if jobs:
-            errors = await self._loop.run_in_executor(None, _run_jobs, jobs)
-            for job, error in zip(jobs, errors, strict=True):
-                if error is None:
-                    job.log.flushed(job)
-                else:
-                    job.log.fail(f"cannot sync: {error}")
+            await self._run(jobs)
             await self._checkpoint()
+
+    async def _checkpoint_segments(self) -> None:
+        """Sync the logs of which a start after a kill would read the most, with checkpoints."""
+        logs = self._logs.far_behind(CHECKPOINTS_AT_MOST)
+        for log in logs:  # one at a time: each copies its indexes, in this thread
+            job = log.flush_job(with_checkpoint=True)
+            if job is not None:
+                await self._run([job])
+        if logs:
+            await self._checkpoint()
+
+    async def _run(self, jobs: Sequence[FlushJob]) -> None:
+        errors = await self._loop.run_in_executor(None, _run_jobs, jobs)
+        for job, error in zip(jobs, errors, strict=True):
+            if error is None:
+                job.log.flushed(job)
+            else:
+                job.log.fail(f"cannot sync: {error}")
 
     async def _checkpoint(self) -> None:
         await self._loop.run_in_executor(None, self._logs.checkpoint_job())
