@@ -297,7 +297,7 @@ def test_a_page_is_what_the_code_has(name: str, page: Callable[[], str]) -> None
     file = FOLDER / name
     if os.environ.get("PENSTOCK_REWRITE_GOLDENS"):
         file.write_text(page())
-    assert file.read_text() == page(), "PENSTOCK_REWRITE_GOLDENS=1 makes it anew"
+    assert file.read_text() == page(), "PENSTOCK_REWRITE_GOLDENS=1 rewrites it"
 
 
 def test_every_variable_is_on_the_page() -> None:

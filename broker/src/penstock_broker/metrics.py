@@ -314,7 +314,7 @@ class Metrics:
             "kafka_log_logcleaner_written_bytes_total", "Bytes that compaction has kept."
         )
         self.cleaner_seconds = self.histogram(
-            "kafka_log_logcleaner_clean_seconds", "Time of one log's compaction, in its thread."
+            "kafka_log_logcleaner_clean_seconds", "Time of one log's compaction, in its process."
         )
 
     def _make_coordinator_metrics(self) -> None:

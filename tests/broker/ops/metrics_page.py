@@ -18,7 +18,7 @@ HEAD = """\
 What `/metrics` shows (setting `penstock.http.listener`, or `serve --http HOST:PORT`). Names are
 those that the usual exporters give Apache Kafka's and kafka_exporter's metrics where there is such
 a metric; the others begin with `penstock_`. Times are in seconds. Everything counts from the start
-of the process. docs/OPERATIONS.md has scrape configuration, alert rules and a dashboard.
+of the process. docs/operations/BROKER.md has scrape configuration, alert rules and a dashboard.
 
 Labels are bounded: counters are kept by name for the first 1,000 topics; 10,000 partitions and
 20,000 committed offsets have rows of their own (`penstock_metrics_rows_left_out` says how many

@@ -1,6 +1,6 @@
 """The settings that bound what clients can make a broker hold or do.
 
-Kafka's names and meanings where Kafka has them; docs/OPERATIONS.md has the table of all limits
+Kafka's names and meanings where Kafka has them; docs/operations/BROKER.md has the table of limits
 with what happens at each. The others are ours, because Kafka's answer to the same abuse is memory.
 """
 

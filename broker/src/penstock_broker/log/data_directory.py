@@ -65,7 +65,7 @@ def _is_formatted(files: Files, directory: Path) -> bool:
     if "meta.properties" in others:
         raise DataDirectoryError(
             "it belongs to Apache Kafka (meta.properties): use another one, and see "
-            "docs/OPERATIONS.md for how topics move"
+            "docs/how-to/MOVE_TOPICS.md for how topics move"
         )
     if others:
         raise DataDirectoryError(
