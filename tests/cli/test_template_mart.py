@@ -13,7 +13,8 @@ import dagster as dg
 
 from penstock_platform import cli
 
-TEMPLATE = Path(cli.__file__).parent / "template" / "package" / "defs" / "marts" / "revenue.py.tmpl"
+ROOT = Path(cli.__file__).parent / "template"
+TEMPLATE = ROOT / "src" / "package" / "defs" / "marts" / "revenue.py.tmpl"
 
 
 def load_mart() -> Any:

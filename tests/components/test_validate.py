@@ -124,7 +124,7 @@ def test_a_new_project_is_valid(project: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_typo_is_a_line_and_no_trace(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = next(project.glob("*/defs/orders/defs.yaml"))
+    file = next(project.glob("src/*/defs/orders/defs.yaml"))
     file.write_text(file.read_text().replace("partitions:", "partitons:"))
     line = next(n for n, x in enumerate(file.read_text().splitlines(), 1) if "partitons" in x)
     assert cli_main.run(["validate", "-o", "json"]) == 1
@@ -143,7 +143,7 @@ def test_a_typo_is_a_line_and_no_trace(project: Path, capsys: pytest.CaptureFixt
 def test_an_error_of_the_users_python_is_its_line(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = next(project.glob("*/definitions.py"))
+    module = next(project.glob("src/*/definitions.py"))
     module.write_text(module.read_text() + "\nprint('noise')\nopen('/no/such/file')\n")
     line = len(module.read_text().splitlines())
     assert cli_main.run(["validate"]) == 1
@@ -163,7 +163,7 @@ def test_a_contract_that_does_not_fit_its_table_is_refused_before_any_run(
     columns = [("order_id", StringType()), ("quantity", StringType()), ("price", DoubleType())]
     fields = [NestedField(n, name, kind) for n, (name, kind) in enumerate(columns, 1)]
     lake.create_table("silver.orders", Schema(*fields))
-    (schema,) = project.glob("*/defs/orders/orders.schema.json")
+    (schema,) = project.glob("src/*/defs/orders/orders.schema.json")
     line = next(n for n, x in enumerate(schema.read_text().splitlines(), 1) if '"quantity"' in x)
 
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as store:

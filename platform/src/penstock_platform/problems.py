@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -27,15 +27,20 @@ def problems_of(
     file: str = "",
     lines: Mapping[KeyPath, int] | None = None,
     origins: Mapping[KeyPath, str] | None = None,
+    *,
+    known: Collection[KeyPath] = (),
 ) -> list[str]:
     """One sentence a problem, all of them, in the file's order.
 
     ``lines`` maps key paths to 1-based lines; a key without one is named by the nearest above it.
     ``origins`` maps key paths that do not come from the file to where they do (a variable's name).
+    Of keys in ``known``, and of those above and under them, nothing is said.
     """
     found = []
     for problem in error.errors():
         path = _path(problem["loc"])
+        if path and any(path[: len(key)] == key[: len(path)] for key in known):
+            continue
         line = line_of(lines or {}, path)
         where = _nearest(origins or {}, path) or place(file, line)
         found.append((line or 0, _sentence(dict(problem), model, where)))

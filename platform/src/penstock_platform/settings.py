@@ -126,7 +126,8 @@ class LakeSettings(_Section):
 
 
 class DagsterSettings(_Section):
-    """``module`` holds the definitions; it is looked for beside ``penstock.toml`` too."""
+    """``module`` holds the definitions; it is looked for under ``src`` and beside ``penstock.toml``
+    too."""
 
     port: int = Field(default=3000, ge=1, le=65535, description="Port of Dagster's webserver.")
     code_server_port: int = Field(
@@ -191,6 +192,15 @@ class Settings(_Section):
     def project(self) -> Path:
         """The directory that holds ``penstock.toml`` and the state directory."""
         return self.home.parent
+
+    @property
+    def code_folder(self) -> Path:
+        """Where ``dagster.module`` is looked for, beside what is installed: ``src`` of the
+        project where its package is there, as `dg` lays projects out, else the project."""
+        package = self.dagster.module.partition(".")[0]
+        source = self.project / "src"
+        there = (source / package).is_dir() or (source / f"{package}.py").is_file()
+        return source if there else self.project
 
     @property
     def local_address(self) -> str:

@@ -276,7 +276,7 @@ def _code(settings: Settings) -> tuple[str, ...]:
         *("-h", settings.local_address),
         *("-p", str(settings.dagster.code_server_port)),
         *("-m", settings.dagster.module),
-        *("-d", str(settings.project)),
+        *("-d", str(settings.code_folder)),
         *("--location-name", LOCATION_NAME),
         *("--log-level", "warning"),
     )
@@ -287,7 +287,7 @@ def _workers(settings: Settings) -> tuple[str, ...]:
         *(sys.executable, "-m", "penstock_services.workers"),
         *("--socket", str(layout.workers_socket(settings))),
         *("--module", settings.dagster.module),
-        *("--project", str(settings.project)),
+        *("--project", str(settings.code_folder)),
         *(p for file in layout.definition_sources(settings) for p in ("--source", str(file))),
     )
 

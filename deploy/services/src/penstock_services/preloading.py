@@ -123,13 +123,13 @@ class Definitions:
         importlib.invalidate_caches()
 
 
-def load_definitions(module: str, project: Path, further: Sequence[Path]) -> Definitions | None:
+def load_definitions(module: str, folder: Path, further: Sequence[Path]) -> Definitions | None:
     """Import a code location's module and build its jobs; None where that does not work.
 
-    Its errors are the code server's to report, which loads the same module. ``further`` are
-    sources beside the modules that it imports.
+    Its errors are the code server's to report, which loads the same module. ``folder`` holds it
+    where it is not installed; ``further`` are sources beside the modules that it imports.
     """
-    directory = str(project)
+    directory = str(folder)
     if directory not in sys.path:
         sys.path.insert(0, directory)
     present = set(sys.modules)

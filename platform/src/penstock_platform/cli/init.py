@@ -1,7 +1,8 @@
 """``penstock init``: a project of the user's own, from the files under ``template/``.
 
-Each template is the file it makes, with ``${package}`` and ``${name}`` put in, and ``.tmpl`` at the
-end of its name so that no tool takes it for a part of this code.
+It is laid out as `create-dagster project` lays one out, so that all of `dg` works in it. Each
+template is the file it makes, with ``${package}`` and ``${name}`` put in, and ``.tmpl`` at the end
+of its name so that no tool takes it for a part of this code.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from string import Template
 import click
 
 from penstock_platform.cli.console import CommandError, output_option, print_json
+from penstock_platform.topics.yaml_schema import SCHEMA_FILE
 
 SUFFIX = ".tmpl"
 PACKAGE_FOLDER = "package"
@@ -76,6 +78,9 @@ def create(directory: Path, name: str, package: str) -> list[Path]:
 
 def render(name: str, package: str) -> Iterator[tuple[Path, str]]:
     """Every file of the project with its text."""
+    from penstock_platform.components.document_schema import schema_text  # noqa: PLC0415 - Dagster
+
+    yield SCHEMA_FILE, schema_text()
     values = {
         "name": name,
         "project": package.removesuffix("_pipelines").replace("_", "-"),

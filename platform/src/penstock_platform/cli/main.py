@@ -36,6 +36,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "validate",
         "Report what is wrong with the declarations, before anything runs.",
     ),
+    "schema": (
+        "schema",
+        "Write the JSON schema of the declarations, for editors.",
+    ),
     "cluster": (
         "cluster",
         "Which cluster and archive this project works with; adopt others.",

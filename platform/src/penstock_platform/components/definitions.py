@@ -89,7 +89,7 @@ def require_valid(settings: Settings) -> tuple[str, ...]:
 
 def _environment(settings: Settings) -> dict[str, str]:
     """The caller's, with this home, and the project's own modules importable."""
-    path = [str(settings.project), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(settings.code_folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
         HOME_VARIABLE: str(settings.home),

@@ -49,6 +49,7 @@ from penstock_platform.settings import Settings
 from penstock_platform.topics import declarations
 from penstock_platform.topics.model.declaration import Duration, TopicError, refuse_collisions
 from penstock_platform.topics.plan import TopicPlan
+from penstock_platform.topics.scaffolding import PlatformScaffolder
 from penstock_platform.topics.schedules import LOOK, build_schedule
 
 TOPICS_JOB = "topics"
@@ -145,6 +146,7 @@ def penstock_resource(_context: dg.InitResourceContext) -> Connections:
     return connections_of(Settings.load())
 
 
+@dg.scaffold_with(PlatformScaffolder)
 class PlatformComponent(dg.Component):
     """Sensors, schedules and resources of all topics declared in this code location."""
 
@@ -158,7 +160,10 @@ class PlatformComponent(dg.Component):
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
         return dg.ComponentTypeSpec(
-            description=cls.__doc__, produces=["sensor", "schedule", "job", "resource"]
+            description=cls.__doc__,
+            tags=["kafka", "retention", "alerts"],
+            owners=[declarations.OWNER],
+            produces=["sensor", "schedule", "job", "resource"],
         )
 
     @classmethod

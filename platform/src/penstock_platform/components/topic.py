@@ -29,11 +29,13 @@ from penstock_platform.topics.asset import build_topic_asset
 from penstock_platform.topics.model.contract import Contract, ContractError, load_contract
 from penstock_platform.topics.model.declaration import TopicSpec
 from penstock_platform.topics.plan import TopicPlan
+from penstock_platform.topics.scaffolding import TopicScaffolder
 from penstock_platform.topics.starts import partition_start
 
 _ATTRIBUTES = declarations.attributes_model("TopicAttributes", TopicSpec)
 
 
+@dg.scaffold_with(TopicScaffolder)
 class TopicComponent(dg.Component):
     """A Kafka topic in which every record is accounted for: topic, landing, books, retention."""
 
@@ -50,7 +52,12 @@ class TopicComponent(dg.Component):
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        return dg.ComponentTypeSpec(description=cls.__doc__, produces=["asset", "asset_check"])
+        return dg.ComponentTypeSpec(
+            description=cls.__doc__,
+            tags=["kafka", "spark", "iceberg"],
+            owners=[declarations.OWNER],
+            produces=["asset", "asset_check"],
+        )
 
     @classmethod
     def read(

@@ -182,8 +182,11 @@ def _read(value: Any, lines: Mapping[KeyPath, int], file: Path) -> list[Declared
     except declarations.DeclarationError as error:
         problems.append(str(error))
     read = getattr(component, "read", None)
+    if value.get("template_vars_module"):
+        read = None  # its templates need names that loading alone knows
     below = {path[1:]: line for path, line in lines.items() if path[:1] == ("attributes",)}
-    source = declarations.Source(name, file.parent, below or {(): lines[()]})
+    scope = dg.ResolutionContext.default().scope
+    source = declarations.Source(name, file.parent, below or {(): lines[()]}, scope)
     if read is None or not isinstance(value.get("attributes") or {}, Mapping):
         if problems:
             raise declarations.DeclarationError("\n".join(problems))

@@ -29,6 +29,7 @@ from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics import declarations
 from penstock_platform.topics.metadata import table
 from penstock_platform.topics.model.declaration import silver_key, silver_table
+from penstock_platform.topics.scaffolding import QualityScaffolder
 from penstock_platform.windows.model.window import Window
 from penstock_platform.windows.store import WindowStore
 
@@ -92,6 +93,7 @@ class QualitySpec(BaseModel):
 _ATTRIBUTES = declarations.attributes_model("QualityAttributes", QualitySpec)
 
 
+@dg.scaffold_with(QualityScaffolder)
 class QualityComponent(dg.Component):
     """A Great Expectations suite on a topic's silver table, one asset check an expectation."""
 
@@ -104,7 +106,12 @@ class QualityComponent(dg.Component):
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        return dg.ComponentTypeSpec(description=cls.__doc__, produces=["asset_check"])
+        return dg.ComponentTypeSpec(
+            description=cls.__doc__,
+            tags=["great_expectations", "spark"],
+            owners=[declarations.OWNER],
+            produces=["asset_check"],
+        )
 
     @classmethod
     def read(cls, values: Mapping[str, Any], source: declarations.Source) -> QualitySpec:

@@ -15,8 +15,11 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from penstock_platform.problems import KeyPath, line_of, place, problems_of
+from penstock_platform.topics.templates import resolve
+from penstock_platform.topics.yaml_schema import attributes_schema
 
 M = TypeVar("M", bound=BaseModel)
+OWNER = "team:penstock"  # of the component types, in `dg list components`
 
 
 class DeclarationError(dg.DagsterInvalidDefinitionError):
@@ -31,7 +34,7 @@ def attributes_model(name: str, described_by: type[BaseModel]) -> type[BaseModel
 
     def schema(document: dict[str, Any]) -> None:
         document.clear()
-        document.update(described_by.model_json_schema())
+        document.update(attributes_schema(described_by))
 
     config = ConfigDict(extra="allow", json_schema_extra=schema)
     return type(name, (BaseModel,), {"model_config": config, "__module__": __name__})
@@ -44,11 +47,13 @@ def values_of(attributes: BaseModel | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a declaration was read: its file, its folder, and the 1-based line of every key."""
+    """Where a declaration was read: its file, its folder, the 1-based line of every key, and the
+    names that its templates may use beside ``env``."""
 
     file: str
     folder: Path
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    scope: Mapping[str, Any] = field(default_factory=dict)
 
     def at(self, *path: str | int) -> str:
         """`file:line` of a key, or of the nearest one above it."""
@@ -57,10 +62,11 @@ class Source:
 
 def source_of(context: dg.ComponentLoadContext) -> Source:
     """The source of what Dagster loads."""
-    tree = context.resolution_context.source_position_tree
+    resolution = context.resolution_context
+    tree = resolution.source_position_tree
     folder = context.path if context.path.is_dir() else context.path.parent
     path = Path(tree.position.filename) if tree is not None else context.path
-    return Source(short(path), folder, lines_in(tree))
+    return Source(short(path), folder, lines_in(tree), resolution.scope)
 
 
 def lines_in(tree: Any) -> dict[KeyPath, int]:
@@ -78,14 +84,21 @@ def short(path: Path) -> str:
 
 
 def parse(model: type[M], values: Mapping[str, Any], source: Source) -> M:
-    """Validate a declaration; raises DeclarationError with a line for each of its problems."""
+    """Resolve a declaration's templates and validate it; raises DeclarationError with a line for
+    each of its problems."""
+    found, unresolved = resolve(dict(values), source.scope)
+    problems = [
+        f"{source.at(*path)}: {'.'.join(map(str, path))}: {said}"
+        for path, said in unresolved.items()
+    ]
     try:
-        return model.model_validate(dict(values))
+        declared = model.model_validate(found)
     except ValidationError as error:
-        # ``from None``: Dagster shows the innermost cause, and this sentence says more than it.
-        raise DeclarationError(
-            "\n".join(problems_of(error, model, source.file, source.lines))
-        ) from None
+        problems += problems_of(error, model, source.file, source.lines, known=unresolved)
+    if problems:
+        # Outside of ``except``: Dagster shows the innermost cause, and this says more than it.
+        raise DeclarationError("\n".join(problems))
+    return declared
 
 
 def place_in_project(context: dg.ComponentLoadContext) -> str:
