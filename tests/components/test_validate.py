@@ -140,6 +140,19 @@ def test_a_typo_is_a_line_and_no_trace(project: Path, capsys: pytest.CaptureFixt
         require_valid(Settings.load(project / ".penstock", {}))
 
 
+def test_variables_of_the_project_are_known(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = next(project.glob("src/*/defs/orders/defs.yaml"))
+    file.write_text(file.read_text().replace("name: orders", "name: 'shop.{{ env.STAGE_HERE }}'"))
+    assert cli_main.run(["validate"]) == 1
+    assert "variable STAGE_HERE is not set" in capsys.readouterr().err
+    (project / ".env").write_text("STAGE_HERE=prod\nPENSTOCK_CLUSTER=other\n")
+    assert cli_main.run(["validate", "-o", "json"]) == 0
+    assert "shop.prod" in json.loads(capsys.readouterr().out)["topics"]
+    assert Settings.load(project / ".penstock", {}).project_variables() == {"STAGE_HERE": "prod"}
+
+
 def test_an_error_of_the_users_python_is_its_line(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,13 @@ import yaml
 from dagster import DagsterInstance
 from supervisor.datatypes import dict_of_key_value_pairs
 
-from penstock_platform.settings import KafkaSettings, S3Settings, Settings, SparkSettings
+from penstock_platform.settings import (
+    DagsterSettings,
+    KafkaSettings,
+    S3Settings,
+    Settings,
+    SparkSettings,
+)
 from penstock_services import catalogue, configuration, layout
 from penstock_services.catalogue import Tools, outline, services
 from penstock_services.errors import ServiceError
@@ -90,6 +96,20 @@ def test_values_that_need_quoting_survive_supervisord(settings: Settings) -> Non
     )
     assert environment["PENSTOCK_HOME"].replace("%%", "%") == str(odd.home)
     assert environment["PENSTOCK_S3_SECRET_KEY"] == "q'u%o\\te,=#;"
+
+
+def test_the_definitions_are_found_under_src_and_see_the_variables_of_the_project(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "src" / "shop").mkdir(parents=True)
+    (tmp_path / ".env").write_text("STAGE=prod\n")
+    dagster = DagsterSettings(module="shop.definitions")
+    table = services(Settings(home=tmp_path / ".penstock", dagster=dagster), TOOLS, {})
+    found = {service.name: service for service in table}
+    for name, flag in (("code", "-d"), ("workers", "--project")):
+        command = found[name].command
+        assert command[command.index(flag) + 1] == str(tmp_path / "src")
+    assert {n for n, s in found.items() if s.environment.get("STAGE")} == {"code", "workers"}
 
 
 def test_a_value_that_supervisord_cannot_quote_is_refused(settings: Settings) -> None:

@@ -25,6 +25,7 @@ from penstock_platform.problems import KeyPath, is_secret, meant, place, problem
 from penstock_platform.toml_lines import toml_lines
 
 SETTINGS_FILE = "penstock.toml"
+ENVIRONMENT_FILE = ".env"
 PREFIX = "PENSTOCK_"
 FILE_SUFFIX = "_FILE"  # the variable names a file that holds the value
 HOME_VARIABLE = "PENSTOCK_HOME"
@@ -201,6 +202,14 @@ class Settings(_Section):
         source = self.project / "src"
         there = (source / package).is_dir() or (source / f"{package}.py").is_file()
         return source if there else self.project
+
+    def project_variables(self) -> dict[str, str]:
+        """What ``.env`` of the project sets, for ``{{ env.X }}`` in declarations: `dg` reads this
+        file too, and it comes before the shell's variables. Settings do not come from it."""
+        from dotenv import dotenv_values  # noqa: PLC0415 - few commands need it
+
+        found = dotenv_values(self.project / ENVIRONMENT_FILE)
+        return {k: v for k, v in found.items() if v is not None and not k.startswith(PREFIX)}
 
     @property
     def local_address(self) -> str:

@@ -16,6 +16,7 @@ from penstock_services.java import Java
 
 # Variables that every service carries, so that its processes can be distinguished from others.
 SERVICE_VARIABLE = "PENSTOCK_SERVICE"
+LOADS_DEFINITIONS = ("code", "workers")
 
 
 # Nothing here multiplies matrices, and workers are forked before any thread is started: neither
@@ -317,6 +318,7 @@ def _environment(settings: Settings, name: str, env: Mapping[str, str]) -> dict[
     """What every service sees, whatever shell ``up`` was typed in."""
     scripts = str(Path(sys.executable).parent)
     return {
+        **(settings.project_variables() if name in LOADS_DEFINITIONS else {}),
         **{key: value for key, value in env.items() if key.startswith("PENSTOCK_")},
         "PENSTOCK_HOME": str(settings.home),
         SERVICE_VARIABLE: name,

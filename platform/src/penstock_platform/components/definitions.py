@@ -92,6 +92,7 @@ def _environment(settings: Settings) -> dict[str, str]:
     path = [str(settings.code_folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
+        **settings.project_variables(),
         HOME_VARIABLE: str(settings.home),
         "PYTHONPATH": os.pathsep.join(path),
         "DAGSTER_DISABLE_TELEMETRY": "1",
