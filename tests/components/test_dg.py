@@ -127,7 +127,7 @@ def test_the_schema_takes_what_the_component_takes() -> None:
     check = jsonschema.Draft202012Validator(schema_of("penstock_platform.TopicComponent")).is_valid
     good = {
         "metadata": {"name": "{{ env.TOPIC }}"},
-        "spec": {"partitions": "{{ env.PARTITIONS }}"},
+        "spec": {"partitions": "{{ env.PARTITIONS }}", "configs": {"max.message.bytes": 2000000}},
         "retention": {"keep": "7d", "max_bytes": None},
         "schema": {"file": "a.json"},
         "land": {},

@@ -116,6 +116,7 @@ class PartitionsSpec(_Part):
         default_factory=dict,
         description="Kafka's topic configs by their names, such as max.message.bytes. Not "
         "retention.*: see the key retention.",
+        json_schema_extra={"additionalProperties": {"type": ["string", "number", "boolean"]}},
     )
 
     @field_validator("configs", mode="before")
