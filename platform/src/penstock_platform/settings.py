@@ -136,7 +136,8 @@ class DagsterSettings(_Section):
     )
     module: str = Field(
         default="penstock_pipelines.definitions",
-        description="Module that holds the definitions; looked for beside `penstock.toml` too.",
+        description="Module that holds the definitions; looked for under `src` and beside "
+        "`penstock.toml` too.",
     )
     max_concurrent_runs: int = Field(default=6, ge=1, description="The most runs at a time.")
 
