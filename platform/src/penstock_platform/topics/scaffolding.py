@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,9 @@ class QualityParameters(BaseModel):
 class _YamlScaffolder(dg.Scaffolder[Any]):
     """Writes one YAML file. ``dg`` appends to one that is there where the user says so."""
 
+    @abstractmethod
     def document(self, request: dg.ScaffoldRequest[Any]) -> str:
-        raise NotImplementedError
+        """The YAML document; writes what it needs beside it."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         if request.scaffold_format != "yaml":
