@@ -1,7 +1,8 @@
-"""Twins of everything that the assets talk to, and a stage on which a topic's life is played.
+"""In-memory stand-ins for what the assets talk to, and a stage that plays one topic's life.
 
-Real: definitions, Dagster, windows, books, equations, evidence, retention, incidents. Twins: the
-cluster, the archive, the clock, the tables. The Spark jobs are replaced by writing the same rows.
+Real: definitions, Dagster, windows, books, equations, evidence, retention, incidents.
+In memory: the cluster, the archive, the clock, the tables. Instead of a Spark job, the stage writes
+the same rows.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ CONTRACT = """{"title": "An order", "type": "object",
 START = EPOCH
 
 
-class TwinKafka:
+class MemoryKafka:
     """``KafkaCluster`` on a ``MemoryCluster``."""
 
     def __init__(self) -> None:
@@ -127,7 +128,7 @@ class TwinKafka:
 
 
 @dataclass
-class TwinLake:
+class MemoryLake:
     """``Lake`` in dictionaries: offsets of a window's rows by table."""
 
     rows: dict[tuple[str, str], dict[int, np.ndarray]] = field(default_factory=dict)
@@ -192,7 +193,7 @@ class TwinLake:
         return content.digest if content is not None else None
 
     def location(self, table: str) -> str:
-        return f"s3://twin/{table}"
+        return f"s3://memory/{table}"
 
     def columns(self, _table: str) -> list[tuple[str, str]]:
         return [("window_id", "string")]
@@ -205,15 +206,15 @@ class TwinLake:
         return iter(())
 
 
-class Twin(MemoryConnections):
+class StageConnections(MemoryConnections):
     """What the resource ``penstock`` is to the assets."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(Settings(home=home))
         self.clock = ManualClock()
         self.archive = MemoryArchive()
-        self.kafka = TwinKafka()
-        self.lake = TwinLake()
+        self.kafka = MemoryKafka()
+        self.lake = MemoryLake()
         self.alert_file = home / "alerts.jsonl"
         self.use_alerts(FileChannel(self.alert_file))
 
@@ -245,7 +246,7 @@ class Stage:
         platform: PlatformSpec | None = None,
         **declared: Any,
     ) -> None:
-        self.twin = Twin(home)
+        self.penstock = StageConnections(home)
         self.instance = dg.DagsterInstance.ephemeral()
         self.contract = load_contract(CONTRACT, "orders.schema.json")
         spec = parse_topic(
@@ -262,12 +263,12 @@ class Stage:
         )
         self.component = TopicComponent(spec, self.contract, "orders/defs.yaml:1")
         self.plan = TopicPlan(spec, "local", START, self.contract, "orders/defs.yaml:1")
-        start = self.twin.settings.dagster_home / "starts" / "local" / "shop.orders.json"
+        start = self.penstock.settings.dagster_home / "starts" / "local" / "shop.orders.json"
         start.parent.mkdir(parents=True)
         start.write_text(json.dumps({"v": 1, "start": to_iso(START)}))
         assets = self.component.build_defs(SimpleNamespace())  # type: ignore[arg-type]
         built = build_platform(
-            platform or PlatformSpec(), [self.plan], self.twin.settings, has_quality=False
+            platform or PlatformSpec(), [self.plan], self.penstock.settings, has_quality=False
         )
         around = dg.Definitions(
             jobs=built.jobs,
@@ -275,7 +276,7 @@ class Stage:
             schedules=built.schedules,
             assets=built.assets,
             asset_checks=built.asset_checks,
-            resources={"penstock": dg.ResourceDefinition.hardcoded_resource(self.twin)},
+            resources={"penstock": dg.ResourceDefinition.hardcoded_resource(self.penstock)},
         )
         self.defs = dg.Definitions.merge(assets, around)
         self.refuse_rows: Callable[[Window], Mapping[int, set[int]]] = lambda _window: {}
@@ -289,15 +290,15 @@ class Stage:
 
     @property
     def ref(self) -> TopicRef:
-        return self.twin.kafka.ref(self.topic)
+        return self.penstock.kafka.ref(self.topic)
 
     def create_topics(self) -> None:
         spec = self.plan.spec
-        self.twin.kafka.create(self.topic, spec.spec.partitions, configs=spec.broker_configs)
-        self.twin.kafka.create(AUDIT_TOPIC, 1)
+        self.penstock.kafka.create(self.topic, spec.spec.partitions, configs=spec.broker_configs)
+        self.penstock.kafka.create(AUDIT_TOPIC, 1)
 
     def produce(self, records: int, partition: int = 0) -> OffsetRange:
-        memory = self.twin.kafka.memory
+        memory = self.penstock.kafka.memory
         first = min([memory.append(self.topic, partition, b'{"id": 1}') for _ in range(records)])
         return OffsetRange(partition, first, first + records)
 
@@ -314,21 +315,21 @@ class Stage:
             INCARNATION,
             self.events,
             account,
-            sent_at_ms=int(self.twin.clock.now().timestamp() * 1000),
+            sent_at_ms=int(self.penstock.clock.now().timestamp() * 1000),
             uuid=uuid.uuid4().hex,
         )
-        self.twin.kafka.memory.append(AUDIT_TOPIC, 0, event.to_bytes())
+        self.penstock.kafka.memory.append(AUDIT_TOPIC, 0, event.to_bytes())
 
     def pass_time(self, seconds: float) -> None:
-        self.twin.clock.advance(seconds)
+        self.penstock.clock.advance(seconds)
 
     def newest(self) -> Window:
-        window = self.twin.windows.newest(self.ref)
+        window = self.penstock.windows.newest(self.ref)
         assert window is not None
         return window
 
     def freeze_without_evidence(self) -> None:
-        """Make the topics and freeze a window of five records that nobody claims."""
+        """Make the topics and freeze a window of five records that no producer claims."""
         self.create_topics()
         self.pass_time(30)
         self.tick("window_sensor")
@@ -357,7 +358,7 @@ class Stage:
             definitions=self.defs,
             sensor_name=name,
             cursor=cursor,
-            resources={"penstock": self.twin},
+            resources={"penstock": self.penstock},
         )
 
     def tick(self, name: str, cursor: str | None = None) -> Any:
@@ -376,11 +377,13 @@ class Stage:
         return self.run(self.plan.landing_job, partition_key=window.window, tags=tags, **options)
 
     def alerts(self) -> list[dict[str, Any]]:
-        return list(read_alerts(self.twin.alert_file))
+        return list(read_alerts(self.penstock.alert_file))
 
     # --- what Spark would do ---
 
-    def land_rows(self, penstock: Twin, window: Window, at: Callable[[str], None]) -> Any:
+    def land_rows(
+        self, penstock: StageConnections, window: Window, at: Callable[[str], None]
+    ) -> Any:
         at("planned")
         refused = self.refuse_rows(window)
         lost = lost_from_log(penstock, window, penstock.kafka.offsets(self.topic))  # type: ignore[arg-type]
@@ -396,7 +399,11 @@ class Stage:
         )
 
     def parse_rows(
-        self, penstock: Twin, window: Window, contract: Contract, at: Callable[[str], None]
+        self,
+        penstock: StageConnections,
+        window: Window,
+        contract: Contract,
+        at: Callable[[str], None],
     ) -> Any:
         at("planned")
         landed = penstock.lake.offsets(bronze_table(self.topic), window.window_id)
@@ -408,11 +415,11 @@ class Stage:
         )
 
     def _receipt(self, table: str, window: Window, rows: Mapping[int, Any]) -> Receipt:
-        lake = self.twin.lake
+        lake = self.penstock.lake
         snapshot = lake.put(table, window.window_id, rows)
         content = lake.content(table, window.window_id)
         lake.snapshots[table, window.window_id, snapshot] = content
-        return self.twin.books.add_receipt(
+        return self.penstock.books.add_receipt(
             Receipt.of(
                 window,
                 table=table,
@@ -421,14 +428,14 @@ class Stage:
                 rows=sum(len(offsets) for offsets in rows.values()),
                 size_bytes=1,
                 seconds=0.5,
-                landed_at=to_iso(self.twin.clock.now()),
+                landed_at=to_iso(self.penstock.clock.now()),
                 code_version="test",
                 digest=content.digest,
             )
         )
 
 
-def stored_twin(
+def stored_in_memory(
     self: Bookkeeper, windows: Sequence[Window], wanted: Sequence[OffsetRange]
 ) -> dict[int, StoredRecords]:
     """What the Spark read gives: every record in bronze is of the one producer, digest 0."""
@@ -458,7 +465,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stag
         made = Stage(tmp_path / "home", **declared)
         monkeypatch.setattr(landing, "land_window", made.land_rows)
         monkeypatch.setattr(landing, "parse_window", made.parse_rows)
-        monkeypatch.setattr(Bookkeeper, "_stored", stored_twin)
+        monkeypatch.setattr(Bookkeeper, "_stored", stored_in_memory)
         return made
 
     return make
@@ -470,7 +477,7 @@ def ready(stage: Callable[..., Stage]) -> Stage:
     made = stage()
     made.create_topics()
     made.pass_time(30)
-    made.tick("window_sensor")  # settles where the first window begins
+    made.tick("window_sensor")  # decides where the first window begins
     return made
 
 

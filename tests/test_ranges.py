@@ -14,13 +14,13 @@ from penstock_platform.ranges import (
     by_partition,
     count,
     covers,
+    describe,
     gaps,
     intersect,
     merge,
     missing_and_duplicates,
     ranges_of,
     subtract,
-    tell,
 )
 
 offset_ranges = st.lists(
@@ -99,11 +99,11 @@ def test_what_is_no_range_is_refused(partition, start, end):
         OffsetRange(partition, start, end)
 
 
-def test_ranges_are_told_in_words():
+def test_ranges_are_described_in_words():
     ranges = [OffsetRange(3, 118204, 118241), OffsetRange(3, 5, 6), OffsetRange(4, 0, 2)]
-    assert tell(ranges[:1]) == "partition 3 offsets 118204-118240"
-    assert tell(ranges, most=1) == "partition 3 offset 5 and 2 more ranges"
-    assert tell([]) == "none"
+    assert describe(ranges[:1]) == "partition 3 offsets 118204-118240"
+    assert describe(ranges, most=1) == "partition 3 offset 5 and 2 more ranges"
+    assert describe([]) == "none"
     assert str(OffsetRange(0, 7, 7)) == "partition 0 no offsets (at 7)"
 
 
@@ -116,13 +116,13 @@ def test_ranges_are_told_in_words():
     ],
 )
 def test_ranges_that_are_left_out_are_counted(count, most, end):
-    assert tell([OffsetRange(0, 2 * n, 2 * n + 1) for n in range(count)], most).endswith(end)
+    assert describe([OffsetRange(0, 2 * n, 2 * n + 1) for n in range(count)], most).endswith(end)
 
 
 def test_five_ranges_are_shown():
-    said = tell([OffsetRange(0, 2 * n, 2 * n + 1) for n in range(6)])
-    assert said.count("partition") == 5
-    assert said.endswith("offset 8 and 1 more ranges")
+    text = describe([OffsetRange(0, 2 * n, 2 * n + 1) for n in range(6)])
+    assert text.count("partition") == 5
+    assert text.endswith("offset 8 and 1 more ranges")
 
 
 @pytest.mark.parametrize("offsets", [[3, 3, 4], [4, 3, 5], [5, 4, 3], [3, 5, 4, 4], [2, 3, 4, 5]])

@@ -2,7 +2,7 @@
 
     python benchmarks/broker/bench_restart.py [--gigabytes 20] [--partitions 20] [--batch 10000]
 
-The directory is filled by the broker's own storage floor, in this process, which syncs what the
+The directory is filled by the broker's own storage layer, in this process, which syncs what the
 broker would sync meanwhile, and ends like a killed one: just before it would sync again.
 """
 

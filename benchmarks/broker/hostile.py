@@ -5,10 +5,10 @@
 One producer (idempotent, acks=all) and one consumer, confluent-kafka, run all the time. In every
 second interval other processes send ``--rate`` hostile frames a second (``testing.hostile_frames``:
 random bytes, real frames of every API with something wrong, sizes and batches that lie,
-decompression bombs), on a new connection whenever the broker has ended the last one. At the end the
-log must hold exactly what the producer sent, in order; the broker must answer, must not have logged
-a traceback, and its memory is told. Exit status 1 where that fails, or where less than 80 % of the
-throughput is left.
+decompression bombs), on a new connection whenever the broker has ended the last one. At the end
+the log must hold exactly what the producer sent, in order; the broker must answer and must not have
+logged a traceback. The broker's memory is printed. Exit status 1 where that fails, or where less
+than 80 % of the throughput is left.
 """
 
 from __future__ import annotations
@@ -195,10 +195,10 @@ def measure(broker: BrokerProcess, options: argparse.Namespace) -> int:
         counts += report.get(timeout=60)  # type: ignore[attr-defined]
     for process in (*client, *attackers):
         process.join(90)
-    return tell(broker, rates, counts, (before, after), acked.value, options)
+    return report_results(broker, rates, counts, (before, after), acked.value, options)
 
 
-def tell(
+def report_results(
     broker: BrokerProcess,
     rates: dict[int, list[tuple[float, float]]],
     counts: Counter[str],

@@ -5,16 +5,16 @@
 Three producers write with acks=all while the broker, which never syncs before it acknowledges, is
 killed at random moments, sometimes already while it starts:
 
-* ``audited``: idempotent, so each record must be there exactly once, in order, at the offset that
-  its producer was told;
-* ``plain``: without idempotence, so each record must be there at the offset that was told, and may
-  be there again at another;
+* ``audited``: idempotent, so each record must be there exactly once, in order, at the offset
+  that its producer was given;
+* ``plain``: without idempotence, so each record must be there at the acknowledged offset, and
+  may be there again at another;
 * ``table``: idempotent, compacted all the time in small segments: at the end each key has the value
-  that was written last.
+  written last.
 
-A reader follows all three and goes back a little after each kill. It notes which value it saw at
-which offset: no offset may ever show another one, to it or to the complete reading at the end. The
-last word has ``check-log``, which looks at every file.
+A reader follows all three and seeks back a little after each kill. It records which value it saw at
+which offset: no offset may ever show another value, to this reader or to the complete read at the
+end. At last ``check-log`` checks every file.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Writer:
                 b"%d" % number,
                 b"%d" % key,
                 partition=number % PARTITIONS[self.topic],
-                on_delivery=lambda error, message, number=number: self._note(
+                on_delivery=lambda error, message, number=number: self._record(
                     number, error, message
                 ),
             )
@@ -93,7 +93,7 @@ class Writer:
             self.produced += 1
             self._producer.poll(0.002 if number % 20 == 0 else 0)
 
-    def _note(self, number: int, error: object, message: Message) -> None:
+    def _record(self, number: int, error: object, message: Message) -> None:
         if error is not None:
             self.failed.append(str(error))
         else:
@@ -168,7 +168,7 @@ class Reader:
         self._thread.join(WAIT)
 
     def everything(self) -> dict[Place, bytes]:
-        """All records, read anew from the beginning."""
+        """All records, read again from the beginning."""
         self._positions = dict.fromkeys(self._positions, 0)
         consumer = self._consumer()
         ends = {

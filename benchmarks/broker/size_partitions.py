@@ -51,7 +51,7 @@ def cpu_of(process: psutil.Process) -> float:
 
 
 def idle_cpu(process: psutil.Process, seconds: float) -> float:
-    """CPU seconds a minute while nobody asks for anything."""
+    """CPU seconds a minute while no client asks for anything."""
     time.sleep(REST_SECONDS)
     before, began = cpu_of(process), time.monotonic()
     time.sleep(seconds)

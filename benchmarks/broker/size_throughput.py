@@ -179,7 +179,7 @@ def measure(arguments: argparse.Namespace, directory: Path, generator: Generator
             for name, row in rows.items():
                 pair = {}
                 for which in (0, 1) if number % 2 else (1, 0):
-                    os.sync()  # nobody pays for what the one before has written
+                    os.sync()  # or the next run pays for the writes of the one before
                     pair[which] = row(sides[which])
                 if number:  # the first round warms up
                     found.setdefault(name, []).append((pair[0], pair[1]))

@@ -207,7 +207,7 @@ async def measure(files: Files, data_dir: Path, seconds: float, megabytes: int) 
     gc.collect()
     gc.freeze()  # as the process does after its start
     turns = broker.observation.turns
-    turns.begin_anew()
+    turns.start_over()
     working = TurnWatch(time.thread_time)
     working.watch(asyncio.get_running_loop())
     cpu = time.thread_time()

@@ -41,13 +41,13 @@ def measure(
 
     producer.produce(topic, b"warm")
     producer.flush()
-    told = {"on_delivery": on_delivery} if make is Producer else {}
+    callbacks = {"on_delivery": on_delivery} if make is Producer else {}
     started, cpu = time.perf_counter(), time.process_time()
     produce, poll = producer.produce, producer.poll
     for position, key in enumerate(keys):
         while True:
             try:
-                produce(topic, value, key, **told)
+                produce(topic, value, key, **callbacks)
                 break
             except BufferError:
                 poll(0.05)

@@ -128,9 +128,9 @@ def large(penstock: Connections, meter: Meter, args: argparse.Namespace) -> None
         lambda: fill(penstock, "bench-large", args.partitions, args.records, values)
     )
     print(f"produced {args.records:,} x {args.size} B with audit header in {spent}")
-    print(f"cold     {told(measure(penstock, meter, window), args.records)}")
+    print(f"cold     {described(measure(penstock, meter, window), args.records)}")
     warm = median([measure(penstock, meter, window) for _ in range(args.repeat)])
-    print(f"warm     {told(warm, args.records)}   (median of {args.repeat})")
+    print(f"warm     {described(warm, args.records)}   (median of {args.repeat})")
 
 
 def small(penstock: Connections, meter: Meter, args: argparse.Namespace) -> None:
@@ -139,7 +139,7 @@ def small(penstock: Connections, meter: Meter, args: argparse.Namespace) -> None
     for _ in range(args.repeat + 1):
         window = fill(penstock, "bench-small", args.partitions, args.small, values)
         runs.append(measure(penstock, meter, window))
-    print(f"small    {told(median(runs[1:]), args.small)}   ({args.small:,} records, warm)")
+    print(f"small    {described(median(runs[1:]), args.small)}   ({args.small:,} records, warm)")
 
 
 def parse(penstock: Connections, meter: Meter, args: argparse.Namespace) -> None:
@@ -182,7 +182,7 @@ def median(runs: list[Run]) -> Run:
     return {name: statistics.median_low(run[name] for run in runs) for name in runs[0]}
 
 
-def told(run: Run, records: int) -> str:
+def described(run: Run, records: int) -> str:
     books = run["equation"].wall + run["digests"].wall
     share = books / (run["land"].wall + books)
     return (

@@ -106,7 +106,7 @@ def test_a_webhook_that_refuses_has_not_got_it(receiver: Receiver) -> None:
         WebhookChannel(f"http://{receiver.address}/hook").deliver(alert())
 
 
-def test_apprise_tells_people(receiver: Receiver) -> None:
+def test_apprise_notifies_people(receiver: Receiver) -> None:
     AppriseChannel(f"json://{receiver.address}/").deliver(alert())
     sent = json.loads(receiver.bodies[0])
     assert sent["title"] == headline(alert())
@@ -202,7 +202,7 @@ def test_the_channels_are_those_of_the_settings(tmp_path: Path) -> None:
     ]
 
 
-def test_without_a_channel_that_reaches_somebody_the_test_fails(
+def test_without_a_channel_that_reaches_people_the_test_fails(
     receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
@@ -217,7 +217,7 @@ def test_without_a_channel_that_reaches_somebody_the_test_fails(
     result = CliRunner().invoke(alert_command.command, ["test", "-o", "json"])
     assert result.exit_code == 1
     answers = json.loads(result.output)
-    assert answers["reaches_somebody"]
+    assert answers["reaches_people"]
     assert [c["delivered"] for c in answers["channels"]] == [True, True, False]
     assert "HTTP 503" in answers["channels"][2]["error"]
 

@@ -121,11 +121,11 @@ def test_a_topic_that_was_deleted():
     assert str(lost) in only(ref=None, lost=lost).summary
 
 
-def test_a_topic_that_was_created_anew():
+def test_a_topic_that_was_recreated():
     problem = only(ref=OTHER, incarnations=("older", "old"), newest=None)
     assert problem == Problem(
         Kind.TOPIC_RECREATED,
-        "orders was deleted and created anew: its chain belongs to topic id old, the broker now "
+        "orders was deleted and recreated: its chain belongs to topic id old, the broker now "
         "has another; none of its records was in a window; the new topic's records are in no "
         "window",
         "orders",

@@ -1,4 +1,4 @@
-"""Incidents: triggered once, told again when they grow, resolved when every source is good."""
+"""Incidents: triggered once, sent again when they grow, resolved when every source is good."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(incidents, *observations, at=EPOCH):
     return incidents, alerts
 
 
-def told(alerts):
+def sent(alerts):
     return [(alert["event_action"], alert["dedup_key"]) for alert in alerts]
 
 
@@ -60,12 +60,12 @@ KEY = "audit:prod:shop.orders:2026-11-20-00:00"
 
 def test_an_incident_is_triggered_once_and_resolved():
     incidents, alerts = run(Incidents(), seen(S.MISSING, LOST))
-    assert told(alerts) == [("trigger", KEY)]
+    assert sent(alerts) == [("trigger", KEY)]
     incidents, alerts = run(incidents, seen(S.MISSING, LOST), seen(S.MISSING, LOST))
     assert alerts == []
     later = EPOCH + timedelta(minutes=9)
     incidents, alerts = run(incidents, seen(), at=later)
-    assert told(alerts) == [("resolve", KEY)]
+    assert sent(alerts) == [("resolve", KEY)]
     assert alerts[0]["payload"]["custom_details"]["open_since"] == "2026-11-20T00:00:00Z"
     assert run(incidents, seen())[1] == []
 
@@ -119,17 +119,17 @@ def test_two_equations_of_a_window_are_one_incident():
     incidents, alerts = run(
         Incidents(), seen(S.MISSING, LOST), seen(S.DUPLICATE, silver, equation=PARSED)
     )
-    assert told(alerts) == [("trigger", KEY)]
+    assert sent(alerts) == [("trigger", KEY)]
     incidents, alerts = run(incidents, seen())
     assert alerts == [], "silver is still bad"
-    assert told(run(incidents, seen(equation=PARSED))[1]) == [("resolve", KEY)]
+    assert sent(run(incidents, seen(equation=PARSED))[1]) == [("resolve", KEY)]
 
 
-def test_growth_is_told_and_shrinking_is_not():
+def test_growth_sends_an_alert_and_shrinking_does_not():
     more = Finding("missing", (OffsetRange(3, 118204, 118250),))
     incidents, _ = run(Incidents(), seen(S.MISSING, LOST))
     incidents, alerts = run(incidents, seen(S.MISSING, more))
-    assert told(alerts) == [("trigger", KEY)]
+    assert sent(alerts) == [("trigger", KEY)]
     assert "46 records" in alerts[0]["payload"]["summary"]
     assert run(incidents, seen(S.MISSING, LOST))[1] == []
 
@@ -142,11 +142,11 @@ def lost(*ranges, records=0, source="a", at=""):
     return Observation(source, replace(incident, records=size, details={"missing": missing}), at=at)
 
 
-def test_what_shrinks_and_grows_again_is_told_beyond_what_was_said():
+def test_what_shrinks_and_grows_again_alerts_only_beyond_the_ranges_already_sent():
     incidents, alerts = run(Incidents(), lost((0, 10)))
     assert len(alerts) == 1
     incidents, alerts = run(incidents, lost((0, 3)))
-    assert alerts == [], "shrinking says nothing"
+    assert alerts == [], "shrinking sends nothing"
     incidents, alerts = run(incidents, lost((0, 8)))
     assert alerts == [], "these offsets were named before"
     incidents, alerts = run(incidents, lost((0, 3), (20, 22)))
@@ -166,7 +166,7 @@ def test_what_shrinks_and_grows_again_is_told_beyond_what_was_said():
 def test_the_offsets_that_were_said_are_bounded():
     scattered = [(2 * n, 2 * n + 1) for n in range(SAID_RANGES_MAX)]
     incidents, _ = run(Incidents(), lost(*scattered))
-    assert run(incidents, lost((5000, 5001)))[1] == [], "too many to tell: only their number counts"
+    assert run(incidents, lost((5000, 5001)))[1] == [], "too many to list: only their number counts"
     assert len(run(incidents, lost(*scattered, (5000, 5001)))[1]) == 1
 
 
@@ -225,7 +225,7 @@ def test_what_an_outage_stops_is_one_incident_with_the_list():
     incidents, alerts = run(
         Incidents(),
         down("run/reverify", "re-verification", error="connection refused"),
-        down("run/settle", "settling"),
+        down("run/prove_empty_windows", "the results of empty windows"),
         down("run/land/7", "landing of flights"),
     )
     first = alerts[0]
@@ -235,14 +235,14 @@ def test_what_an_outage_stops_is_one_incident_with_the_list():
     assert first["payload"]["custom_details"]["stops"] == [
         "landing of flights",
         "re-verification",
-        "settling",
+        "the results of empty windows",
     ]
     assert run(incidents, down("run/reverify", "re-verification"))[1] == []
-    said = len(alerts)
+    sent_alerts = len(alerts)
     for number in range(8, 40):
         incidents, alerts = run(incidents, down(f"run/land/{number}", f"landing {number}"))
-        said += len(alerts)
-    assert said <= 6, "the list is said again when it has doubled"
+        sent_alerts += len(alerts)
+    assert sent_alerts <= 6, "the list is sent again when it has doubled"
     assert len(run(incidents, down("x", "y", "spark"))[1]) == 1, "another service, another incident"
 
 
@@ -301,17 +301,17 @@ def test_a_lost_tail_is_one_incident_however_many_idle_windows_see_it():
         seen(S.MISSING, tail, window=SECOND, **options),
     )
     key = "audit:prod:shop.orders:log-end:3-119000"
-    assert told(alerts) == [("trigger", key)]
+    assert sent(alerts) == [("trigger", key)]
     incidents, alerts = run(incidents, seen(**options))
     assert alerts == []
-    assert told(run(incidents, seen(window=SECOND, **options))[1]) == [("resolve", key)]
+    assert sent(run(incidents, seen(window=SECOND, **options))[1]) == [("resolve", key)]
 
 
 def test_a_source_whose_trouble_becomes_another_moves():
     tail = Finding("beyond_log_end", (OffsetRange(3, 119000, 119004),), "77")
     incidents, _ = run(Incidents(), seen(S.MISSING, tail, equation=PRODUCED))
     _, alerts = run(incidents, seen(S.MISSING, LOST, equation=PRODUCED))
-    assert told(alerts) == [
+    assert sent(alerts) == [
         ("resolve", "audit:prod:shop.orders:log-end:3-119000"),
         ("trigger", KEY),
     ]
@@ -322,7 +322,7 @@ def test_other_failures_are_incidents_too():
         "prod", "landing/shop.orders/00:00", component="shop.orders", summary="no broker"
     )
     incidents, alerts = run(Incidents(), broken, broken)
-    assert told(alerts) == [("trigger", "run:prod:landing/shop.orders/00:00")]
+    assert sent(alerts) == [("trigger", "run:prod:landing/shop.orders/00:00")]
     _, alerts = run(incidents, Observation("landing/shop.orders/00:00"))
     assert alerts[0]["payload"]["summary"] == "resolved: no broker"
 
@@ -392,7 +392,7 @@ def test_of_triggers_that_follow_each_other_the_last_is_sent():
         Observation("a"),
         of("x", 1, "a"),
     )
-    assert told(alerts) == [("trigger", "y"), ("trigger", "x"), ("resolve", "x"), ("trigger", "x")]
+    assert sent(alerts) == [("trigger", "y"), ("trigger", "x"), ("resolve", "x"), ("trigger", "x")]
     assert incidents.open["x"].incident.links == (("a", "t"),), "as it was before it was kept"
 
 

@@ -190,7 +190,7 @@ def test_a_create_whose_answer_was_lost_is_known_as_ours(bad_store):
     server.script = [500, 412]
     assert archive.create("k", b"mine")
     server.script = [412]
-    assert not archive.create("k", b"mine"), "without a repeat, the object is somebody else's"
+    assert not archive.create("k", b"mine"), "without a repeat, the object is another writer's"
     server.script = [500, 412]
     assert not archive.create("k", b"another's")
     assert {condition for condition, _ in server.asked} == {"*"}

@@ -58,5 +58,5 @@ def raw(broker: BrokerProcess) -> Iterator[RawClient]:
 
 @pytest.fixture
 def topic() -> str:
-    """A topic name that nobody else uses."""
+    """A topic name that no other test uses."""
     return f"t-{uuid.uuid4().hex[:12]}"

@@ -102,7 +102,7 @@ def of_argparse(name: str, text: str, parser: argparse.ArgumentParser) -> Iterat
 def test_the_page_is_what_the_code_has() -> None:
     if os.environ.get("PENSTOCK_REWRITE_GOLDENS"):
         PAGE.write_text(page())
-    assert PAGE.read_text() == page(), "PENSTOCK_REWRITE_GOLDENS=1 makes it anew"
+    assert PAGE.read_text() == page(), "PENSTOCK_REWRITE_GOLDENS=1 makes it again"
 
 
 def meanings() -> dict[str, set[str]]:

@@ -1,4 +1,4 @@
-"""`penstock init` makes a project that loads as it stands, wherever it is put."""
+"""`penstock init` makes a project that loads unchanged, wherever it is put."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ def test_the_readme_names_commands_and_files_that_are_there(shop: Path) -> None:
 def test_a_build_server_runs_what_the_readme_says(shop: Path) -> None:
     workflow = yaml.safe_load((shop / ".github" / "workflows" / "test.yml").read_text())
     steps = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
-    told = [step for step in steps if not step.startswith("python -m pip")]
-    assert set(told) <= set(commands(shop))
-    assert "python -m pytest" in told
+    checked = [step for step in steps if not step.startswith("python -m pip")]
+    assert set(checked) <= set(commands(shop))
+    assert "python -m pytest" in checked
 
 
 def test_it_is_laid_out_as_dg_lays_projects_out(shop: Path) -> None:
@@ -144,10 +144,10 @@ def test_editors_find_the_schema_of_its_declarations(shop: Path) -> None:
             checker.validate(document)
     document["attributes"]["reverfy"] = {}
     assert "reverfy" in str(next(checker.iter_errors(document)))
-    assert checker.is_valid({"type": "somebody.Elses", "attributes": {"x": 1}})
+    assert checker.is_valid({"type": "another.Component", "attributes": {"x": 1}})
 
 
-def test_the_schema_is_written_anew(
+def test_the_schema_is_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -190,7 +190,7 @@ def test_what_is_commented_out_is_a_setting(tmp_path: Path) -> None:
     assert loaded.s3.endpoint.startswith("https://")
 
 
-def test_what_is_there_is_left_as_it_is(tmp_path: Path) -> None:
+def test_existing_files_are_left_unchanged(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("mine")
     with pytest.raises(CommandError, match=r"README\.md"):
         create(tmp_path, "shop", "shop_pipelines")

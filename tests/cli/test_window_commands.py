@@ -31,9 +31,9 @@ Run = Callable[..., Result]
 def run(ready: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command on the stage: ``run(window_command, "list", "shop.orders")``."""
     for module in (window_command, audit_command, topic_command, table_command):
-        monkeypatch.setattr(module, "Connections", lambda _settings: ready.twin)
-        monkeypatch.setattr(module, "settings", lambda: ready.twin.settings)
-    monkeypatch.setattr(alert_command, "settings", lambda: ready.twin.settings)
+        monkeypatch.setattr(module, "Connections", lambda _settings: ready.penstock)
+        monkeypatch.setattr(module, "settings", lambda: ready.penstock.settings)
+    monkeypatch.setattr(alert_command, "settings", lambda: ready.penstock.settings)
 
     def invoke(module: Any, *arguments: str) -> Result:
         return CliRunner().invoke(module.command, list(arguments), catch_exceptions=False)
@@ -61,7 +61,7 @@ class FakeApi:
 
     def follow(self, run_id: str, _timeout: float, progress: Callable[[str], None]) -> RunOutcome:
         _job, tags = type(self).launched[int(run_id.rpartition("-")[2]) - 1]
-        window = self.stage.twin.windows.find(self.stage.ref, tags["dagster/partition"])[-1]
+        window = self.stage.penstock.windows.find(self.stage.ref, tags["dagster/partition"])[-1]
         progress("started")
         done = self.stage.land(window)
         errors = [e.step_failure_data.error for e in done.all_events if e.is_step_failure]
@@ -98,7 +98,7 @@ def test_the_windows_of_a_topic(ready: Any, run: Run) -> None:
 
 def test_one_window_with_all_that_was_found(ready: Any, run: Run) -> None:
     window = ready.landed(20)
-    ready.twin.lake.put(bronze_table("shop.orders"), window.window_id, {0: range(5, 20)})
+    ready.penstock.lake.put(bronze_table("shop.orders"), window.window_id, {0: range(5, 20)})
     ready.run("reverify")
     shown = run(window_command, "show", "shop.orders", window.window).output
     assert "5 missing 0:0-4" in shown
@@ -121,7 +121,7 @@ def test_a_window_that_is_not_there_names_those_that_are(ready: Any, run: Run) -
 def test_the_audit_ends_with_3_when_the_books_do_not_balance(ready: Any, run: Run) -> None:
     window = ready.landed(20)
     assert run(audit_command, "shop.orders").exit_code == 0
-    ready.twin.lake.put(bronze_table("shop.orders"), window.window_id, {0: range(5, 20)})
+    ready.penstock.lake.put(bronze_table("shop.orders"), window.window_id, {0: range(5, 20)})
     ready.run("reverify")
     result = run(audit_command, "shop.orders", "-o", "json")
     assert result.exit_code == 3
@@ -151,7 +151,7 @@ def test_the_audit_ends_with_3_when_the_chain_stops(ready: Any, run: Run) -> Non
 
 def test_the_audit_ends_with_3_for_a_topic_that_is_gone(ready: Any, run: Run) -> None:
     ready.landed(20)
-    del ready.twin.kafka.memory.topics[ready.topic]
+    del ready.penstock.kafka.memory.topics[ready.topic]
     result = run(audit_command, "shop.orders")
     assert result.exit_code == 3
     assert "was deleted from the cluster" in result.output
@@ -184,8 +184,8 @@ def test_the_declaration_says_whether_evidence_may_be_missing(
     made = stage(audit={"grace": "1s", "accept_unaudited": accepts})
     made.freeze_without_evidence()
     made.land(made.newest())
-    monkeypatch.setattr(audit_command, "Connections", lambda _settings: made.twin)
-    monkeypatch.setattr(audit_command, "settings", lambda: made.twin.settings)
+    monkeypatch.setattr(audit_command, "Connections", lambda _settings: made.penstock)
+    monkeypatch.setattr(audit_command, "settings", lambda: made.penstock.settings)
     declared = {made.topic: made.plan.spec}
     monkeypatch.setattr(audit_command, "declarations", lambda _penstock: declared)
     result = CliRunner().invoke(audit_command.command, ["shop.orders", "-o", "json"])
@@ -197,7 +197,7 @@ def test_a_rerun_lands_again_and_says_how_it_ended(
     ready: Any, run: Run, api: type[FakeApi]
 ) -> None:
     window = ready.landed(20)
-    ready.twin.lake.put(bronze_table("shop.orders"), window.window_id, {0: range(5, 20)})
+    ready.penstock.lake.put(bronze_table("shop.orders"), window.window_id, {0: range(5, 20)})
     ready.run("reverify")
     result = run(window_command, "rerun", "shop.orders", window.window)
     assert result.exit_code == 0
@@ -212,7 +212,7 @@ def test_a_rerun_whose_silver_fails_ends_with_1_and_says_why(
     ready: Any, run: Run, api: type[FakeApi], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = ready.landed(20)
-    assert window_command.state_of(ready.twin.books.newest_book(ready.ref, 0)) == "BALANCED"
+    assert window_command.state_of(ready.penstock.books.newest_book(ready.ref, 0)) == "BALANCED"
 
     def fails(*_arguments: Any) -> Any:
         raise RuntimeError("CANNOT_SAFELY_CAST in silver")
@@ -352,7 +352,7 @@ def test_there_is_nothing_to_accept_where_all_is_well(ready: Any, run: Run) -> N
 def test_alerts_and_which_of_them_are_open(ready: Any, run: Run) -> None:
     window = ready.landed(20)
     ready.tick("alert_sensor")
-    ready.twin.lake.put(bronze_table("shop.orders"), window.window_id, {0: range(5, 20)})
+    ready.penstock.lake.put(bronze_table("shop.orders"), window.window_id, {0: range(5, 20)})
     ready.run("reverify")
     first = ready.tick("alert_sensor")
     shown = run(alert_command, "list", "--open").output
@@ -370,14 +370,14 @@ def test_topics_of_the_cluster_and_what_is_declared(
     declared = {ready.topic: ready.plan.spec}
     monkeypatch.setattr(topic_command, "declarations", lambda _penstock: declared)
     ready.landed(20)
-    ready.twin.kafka.create("stray", 1)
+    ready.penstock.kafka.create("stray", 1)
     rows = json.loads(run(topic_command, "list", "-o", "json").output)
     assert [(r["topic"], r["declared"], r["records"], r["windows"]) for r in rows] == [
         ("shop.orders", True, 20, 1),
         ("stray", False, 0, 0),
     ]
-    ready.twin.kafka.configs[ready.topic]["retention.ms"] = "60000"
-    ready.twin.kafka.groups["penstock.bronze.shop_orders"] = {0: 15}
+    ready.penstock.kafka.configs[ready.topic]["retention.ms"] = "60000"
+    ready.penstock.kafka.groups["penstock.bronze.shop_orders"] = {0: 15}
     document = json.loads(run(topic_command, "describe", "shop.orders", "-o", "json").output)
     assert document["drift"] == ["retention.ms is 60000, declared -1; materialise the topic"]
     assert document["offsets"][0] == {
@@ -392,7 +392,7 @@ def test_topics_of_the_cluster_and_what_is_declared(
     assert "drift: retention.ms is 60000" in run(topic_command, "describe", "shop.orders").output
 
 
-def test_topics_are_told_of_while_dagster_is_away(
+def test_topics_are_listed_while_dagster_is_away(
     ready: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_command, "declarations", lambda _penstock: None)
@@ -402,7 +402,7 @@ def test_topics_are_told_of_while_dagster_is_away(
     assert "Dagster does not answer" in result.output
 
 
-def test_the_questions_to_dagster_fit_its_schema() -> None:
+def test_the_queries_fit_dagsters_schema() -> None:
     schema = create_schema().graphql_schema
     texts = {
         name: text
@@ -415,11 +415,11 @@ def test_the_questions_to_dagster_fit_its_schema() -> None:
         assert not graphql.validate(schema, graphql.parse(text)), name
 
 
-def test_a_dagster_that_is_away_is_told_with_its_remedy(ready: Any) -> None:
-    settings = ready.twin.settings.model_copy(
-        update={"dagster": ready.twin.settings.dagster.model_copy(update={"port": 9})}
+def test_a_dagster_that_is_away_is_an_error_with_its_fix(ready: Any) -> None:
+    settings = ready.penstock.settings.model_copy(
+        update={"dagster": ready.penstock.settings.dagster.model_copy(update={"port": 9})}
     )
-    api = dagster_api.DagsterApi(settings, ready.twin.clock)
+    api = dagster_api.DagsterApi(settings, ready.penstock.clock)
     with pytest.raises(DagsterApiError, match="penstock up"):
         api.launch("land_shop_orders", {})
 
@@ -433,10 +433,12 @@ def test_a_recreated_topic_is_begun_with_what_it_lost_and_its_settings(
     old = ready.ref
     spec = ready.plan.spec
     monkeypatch.setattr(window_command, "declarations", lambda _penstock: {spec.name: spec})
-    ready.twin.kafka.memory.add_topic(spec.name, 2)
-    ready.twin.kafka.configs[spec.name] = {"retention.ms": "1000"}
+    ready.penstock.kafka.memory.add_topic(spec.name, 2)
+    ready.penstock.kafka.configs[spec.name] = {"retention.ms": "1000"}
     ready.pass_time(3600)
-    health = judge_chain(HealthReader(ready.twin).chain(spec.name, spec), ready.twin.clock.now())
+    health = judge_chain(
+        HealthReader(ready.penstock).chain(spec.name, spec), ready.penstock.clock.now()
+    )
     [incident] = [problem for problem in health.problems if problem.topic == spec.name]
     assert incident.kind is Kind.TOPIC_RECREATED
     assert incident.command == "penstock window begin shop.orders"
@@ -453,7 +455,7 @@ def test_a_recreated_topic_is_begun_with_what_it_lost_and_its_settings(
         "safe_in_bronze": 100,
         "last_window": unlanded.window,
     }
-    assert ready.twin.kafka.configs[spec.name]["retention.ms"] == "-1"
+    assert ready.penstock.kafka.configs[spec.name]["retention.ms"] == "-1"
     ready.produce(7)
     ready.pass_time(60)
     ready.tick("window_sensor")
@@ -469,5 +471,5 @@ def test_a_recreated_topic_is_begun_with_what_it_lost_and_its_settings(
     ]
     one = run(window_command, "show", "shop.orders", "0", "--incarnation", old.topic_id)
     assert "BALANCED" in one.output
-    wrong = run(window_command, "list", "shop.orders", "--incarnation", "nobody")
+    wrong = run(window_command, "list", "shop.orders", "--incarnation", "unknown")
     assert wrong.exit_code == 1

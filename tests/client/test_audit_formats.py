@@ -139,7 +139,7 @@ def test_digest_by_its_definition() -> None:
 
 
 @given(st.integers(0, 2**63 - 1), st.none() | st.binary(), st.none() | st.binary())
-def test_digest_tells_null_from_empty_and_moves_with_the_sequence(
+def test_the_digest_distinguishes_null_from_empty_and_moves_with_the_sequence(
     sequence: int, key: bytes | None, value: bytes | None
 ) -> None:
     digest = record_digest(sequence, key, value)

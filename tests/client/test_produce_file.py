@@ -34,7 +34,7 @@ def test_csv_fields_get_json_types() -> None:
     assert json.loads(plain.value)["id"] == "1"
 
 
-def test_json_lines_go_out_as_they_stand() -> None:
+def test_json_lines_are_sent_unchanged() -> None:
     rows = _rows('{"a": 1,  "b":"k"}\n\n{"b":null}\n{"b":[1]}\n', "jsonl", "b")
     assert rows == [
         Row(1, b'{"a": 1,  "b":"k"}', b"k"),

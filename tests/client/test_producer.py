@@ -87,13 +87,13 @@ def test_the_stamp_is_the_last_header_and_there_is_one(cluster: Any) -> None:
 def test_callbacks_are_called_as_ever(cluster: Any) -> None:
     seen: list[tuple[str, Any, bytes]] = []
 
-    def told(name: str) -> Callable[[Any, Any], None]:
+    def record(name: str) -> Callable[[Any, Any], None]:
         return lambda error, message: seen.append((name, error, message.value()))
 
-    with AuditedProducer({**cluster.config(), "on_delivery": told("default")}) as producer:
+    with AuditedProducer({**cluster.config(), "on_delivery": record("default")}) as producer:
         producer.produce(cluster.topic, b"1")
-        producer.produce(cluster.topic, b"2", on_delivery=told("own"))
-        producer.produce(cluster.topic, b"3", callback=told("alias"))
+        producer.produce(cluster.topic, b"2", on_delivery=record("own"))
+        producer.produce(cluster.topic, b"3", callback=record("alias"))
         assert len(producer) == 3
         assert producer.flush(10) == 0
         assert len(producer) == 0

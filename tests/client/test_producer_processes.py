@@ -1,4 +1,4 @@
-"""Producers in processes that fork, end, are told to end, and are killed."""
+"""Producers in processes that fork, end, are asked to end, and are killed."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def dg_run(project: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project of somebody's: the platform's component, and no topic yet."""
+    """A user project: the platform component, and no topic yet."""
     package = tmp_path / "src" / "shop"
     (package / "defs" / "platform").mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)

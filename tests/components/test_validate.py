@@ -95,7 +95,7 @@ def test_a_missing_or_bad_contract_names_its_declaration(
     assert said in problems[0]
 
 
-def test_a_key_that_stands_twice_is_named(folder: Path) -> None:
+def test_a_key_that_occurs_twice_is_named(folder: Path) -> None:
     write(folder, "a", TOPIC + "  metadata: {name: a}\n  spec: {}\n  spec: {partitions: 2}\n")
     problems = problems_of_folder(folder).problems
     assert problems == ["defs/a/defs.yaml:5: spec is there twice, first in line 4; keep one"]

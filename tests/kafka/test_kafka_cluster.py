@@ -51,7 +51,7 @@ def test_topics_are_described_with_their_ids(kafka, topic):
     assert not kafka.broker_stamps(topic)
 
 
-def test_creating_twice_is_told(kafka, topic):
+def test_creating_twice_is_an_error(kafka, topic):
     assert not kafka.create(topic, 3)
 
 
@@ -123,7 +123,7 @@ def test_reading_past_the_end_gives_up(kafka, topic, monkeypatch):
         list(kafka.read_range(topic, [OffsetRange(0, 28, 35)]))
 
 
-def test_an_unknown_topic_is_told_with_what_to_do(kafka):
+def test_an_unknown_topic_is_an_error_that_says_what_to_do(kafka):
     with pytest.raises(UnknownTopicError, match="has no topic nowhere; materialise its asset"):
         kafka.offsets("nowhere")
 

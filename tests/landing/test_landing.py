@@ -158,12 +158,12 @@ def test_a_busy_server_that_sends_no_figures_is_asked_again(
     counted = desk("counted", partitions=2)
     counted.send((i % 2, b"k", b"%d" % i, []) for i in range(300))
     window = counted.freeze()
-    told = land_window(penstock, window).result
+    observed = land_window(penstock, window).result
     monkeypatch.setattr(Observation, "get", property(lambda self: {}))
-    asked = land_window(penstock, window).result
+    counted_again = land_window(penstock, window).result
     figures = attrgetter("rows", "record_bytes", "digest")
-    assert figures(asked) == figures(told)
-    assert asked.rows == 300
+    assert figures(counted_again) == figures(observed)
+    assert counted_again.rows == 300
 
 
 def test_what_the_broker_deleted_is_carried_over_from_the_lake(
@@ -189,7 +189,7 @@ def test_what_the_broker_deleted_is_carried_over_from_the_lake(
     assert rows_sha(penstock, window) == before
 
 
-def test_what_nobody_holds_any_more_is_missing_and_the_rest_is_landed(
+def test_what_no_store_holds_any_more_is_missing_and_the_rest_is_landed(
     penstock: Connections, desk: Callable[..., Any]
 ) -> None:
     late = desk("late")

@@ -23,7 +23,7 @@ STORED, PRODUCED, PARSED = (
 )
 
 
-def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+def check_results(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
     return {e.check_name: e for e in result.get_asset_check_evaluations()}
 
 
@@ -40,10 +40,10 @@ def test_a_frozen_window_lands_is_proven_and_has_its_book(ready: Any) -> None:
     result = ready.land(window)
 
     assert result.success
-    found = {name: (e.passed, e.partition) for name, e in verdicts(result).items()}
+    found = {name: (e.passed, e.partition) for name, e in check_results(result).items()}
     assert found.pop("contract") == (False, window.window)
     assert found == dict.fromkeys((STORED, PRODUCED, PARSED), (True, window.window))
-    book = ready.twin.books.newest_book(window.ref, window.sequence)
+    book = ready.penstock.books.newest_book(window.ref, window.sequence)
     assert book.state is WindowState.BALANCED
     assert book.tiers == {
         "stored": 100, "landed": 100, "produced": 100, "parsed": 99, "quarantined": 1,
@@ -62,20 +62,20 @@ def test_a_frozen_window_lands_is_proven_and_has_its_book(ready: Any) -> None:
     assert shown == {
         "rows": 100,
         "records": 100,
-        "dagster/uri": "s3://twin/lake.bronze.shop_orders",
+        "dagster/uri": "s3://memory/lake.bronze.shop_orders",
     }
 
 
 def test_landing_never_freezes(ready: Any) -> None:
     ready.produce(10)
     ready.pass_time(45)
-    key = "2026-11-20-00:00"  # closed, and nobody has frozen it
+    key = "2026-11-20-00:00"  # closed, and not frozen
     result = ready.run(ready.plan.landing_job, partition_key=key)
     assert not result.success
     said = failure_text(result)
     assert "window 2026-11-20-00:00 of shop.orders is not frozen: its chain is empty" in said
-    assert ready.twin.windows.newest(ready.ref) is None
-    assert not ready.twin.lake.rows
+    assert ready.penstock.windows.newest(ready.ref) is None
+    assert not ready.penstock.lake.rows
 
 
 def failure_text(result: dg.ExecuteInProcessResult) -> str:
@@ -92,7 +92,7 @@ def test_a_missing_offset_blocks_what_follows_and_is_named(ready: Any) -> None:
     result = ready.land(window)
 
     assert not result.success
-    stored = verdicts(result)[STORED]
+    stored = check_results(result)[STORED]
     assert not stored.passed
     assert stored.severity is dg.AssetCheckSeverity.ERROR
     assert "3 missing (partition 0 offsets 7-8, partition 0 offset" in (stored.description or "")
@@ -102,27 +102,27 @@ def test_a_missing_offset_blocks_what_follows_and_is_named(ready: Any) -> None:
         (41, 41, 1),
     ]
     assert stored.metadata["rerun"].value == f"penstock window rerun shop.orders {window.window}"
-    assert (silver_table("shop.orders"), window.window_id) not in ready.twin.lake.rows
-    book = ready.twin.books.newest_book(window.ref, window.sequence)
+    assert (silver_table("shop.orders"), window.window_id) not in ready.penstock.lake.rows
+    book = ready.penstock.books.newest_book(window.ref, window.sequence)
     assert book.state is WindowState.MISSING
 
     ready.refuse_rows = lambda _w: {}
     assert ready.land(window).success
-    healed = ready.twin.books.newest_book(window.ref, window.sequence)
+    healed = ready.penstock.books.newest_book(window.ref, window.sequence)
     assert healed.state is WindowState.BALANCED
 
 
 def test_as_many_lost_as_doubled_is_not_balanced(ready: Any) -> None:
     window = ready.landed(50)
     rows = [o for o in range(50) if o != 3] + [9]
-    ready.twin.lake.put(bronze_table("shop.orders"), window.window_id, {0: rows})
+    ready.penstock.lake.put(bronze_table("shop.orders"), window.window_id, {0: rows})
     key = dg.AssetCheckKey(ready.plan.bronze_key, STORED)
     job = ready.defs.resolve_job_def(ready.plan.landing_job)
     only_check = job.get_subset(asset_selection=set(), asset_check_selection={key})
     result = only_check.execute_in_process(
         instance=ready.instance, partition_key=window.window, raise_on_error=False
     )
-    stored = verdicts(result)[STORED]
+    stored = check_results(result)[STORED]
     assert not stored.passed
     assert stored.metadata["state"].value == "MIXED"
     assert not result.get_asset_materialization_events()
@@ -137,12 +137,12 @@ def test_silver_refuses_a_window_that_is_not_proven(ready: Any) -> None:
     )
     assert not result.success
     assert "its landing is not proven" in failure_text(result)
-    assert not ready.twin.lake.rows
+    assert not ready.penstock.lake.rows
 
 
 def test_silver_refuses_a_window_whose_rows_vanished_since(ready: Any) -> None:
     window = ready.landed(20)
-    ready.twin.lake.put(bronze_table("shop.orders"), window.window_id, {0: range(5, 20)})
+    ready.penstock.lake.put(bronze_table("shop.orders"), window.window_id, {0: range(5, 20)})
     ready.run("reverify")
     job = ready.defs.resolve_job_def(ready.plan.landing_job)
     alone = job.get_subset(asset_selection={ready.plan.silver_key})
@@ -155,11 +155,13 @@ def test_silver_refuses_a_window_whose_rows_vanished_since(ready: Any) -> None:
     )
 
 
-def test_what_the_log_has_deleted_is_told_from_what_a_rerun_brings_back(ready: Any) -> None:
+def test_records_deleted_from_the_log_are_distinguished_from_those_a_rerun_restores(
+    ready: Any,
+) -> None:
     window = ready.frozen(100)
-    ready.twin.kafka.delete_records(ready.topic, {0: 40})
+    ready.penstock.kafka.delete_records(ready.topic, {0: 40})
     ready.refuse_rows = lambda _w: {0: {10, 11, 60}}
-    stored = verdicts(ready.land(window))[STORED]
+    stored = check_results(ready.land(window))[STORED]
     rows = stored.metadata["findings"].records  # type: ignore[union-attr]
     assert {(r.data["kind"], r.data["first"], r.data["last"]) for r in rows} == {
         ("retained_away", 10, 11),
@@ -167,13 +169,13 @@ def test_what_the_log_has_deleted_is_told_from_what_a_rerun_brings_back(ready: A
     }
 
 
-def test_evidence_that_is_due_passes_in_yellow_and_is_heard_later_alone(ready: Any) -> None:
+def test_evidence_that_is_due_warns_and_is_checked_later_without_a_landing(ready: Any) -> None:
     sent = ready.produce(30)
     ready.pass_time(60)
     ready.tick("window_sensor")
     window = ready.newest()
     result = ready.land(window)
-    produced = verdicts(result)[PRODUCED]
+    produced = check_results(result)[PRODUCED]
     assert (produced.passed, produced.severity) == (True, dg.AssetCheckSeverity.WARN)
     assert produced.metadata["state"].value == "PENDING"
 
@@ -182,9 +184,9 @@ def test_evidence_that_is_due_passes_in_yellow_and_is_heard_later_alone(ready: A
     job = ready.defs.resolve_job_def(ready.plan.evidence_job)
     again = job.get_subset(asset_selection=set(), asset_check_selection={key})
     result = again.execute_in_process(instance=ready.instance, partition_key=window.window)
-    assert verdicts(result)[PRODUCED].metadata["state"].value == "BALANCED"
+    assert check_results(result)[PRODUCED].metadata["state"].value == "BALANCED"
     assert not result.get_asset_materialization_events()
-    book = ready.twin.books.newest_book(window.ref, window.sequence)
+    book = ready.penstock.books.newest_book(window.ref, window.sequence)
     assert book.state is WindowState.BALANCED
 
 
@@ -193,7 +195,7 @@ def test_evidence_that_never_comes_is_unaudited_after_the_grace(ready: Any) -> N
     ready.pass_time(60)
     ready.tick("window_sensor")
     ready.pass_time(90)
-    produced = verdicts(ready.land(ready.newest()))[PRODUCED]
+    produced = check_results(ready.land(ready.newest()))[PRODUCED]
     assert not produced.passed
     assert "30 incarnation silent (partition 0 offsets 0-29)" in (produced.description or "")
 
@@ -205,20 +207,20 @@ def test_a_person_may_accept_what_was_found(ready: Any) -> None:
     ready.pass_time(90)
     window = ready.newest()
     ready.land(window)
-    ready.twin.books.accept(window, "ann", "the load test", ready.twin.clock.now())
-    produced = verdicts(ready.land(window))[PRODUCED]
+    ready.penstock.books.accept(window, "ann", "the load test", ready.penstock.clock.now())
+    produced = check_results(ready.land(window))[PRODUCED]
     assert produced.passed
     assert (produced.description or "").startswith("ACCEPTED by a person")
-    book = ready.twin.books.newest_book(window.ref, window.sequence)
+    book = ready.penstock.books.newest_book(window.ref, window.sequence)
     assert book.state is WindowState.ACCEPTED
     assert book.result(Equation.PRODUCED_EQUALS_STORED).state is WindowState.UNAUDITED
 
 
 def test_the_second_run_gives_the_same(ready: Any) -> None:
     window = ready.landed(40)
-    before = dict(ready.twin.lake.rows)
+    before = dict(ready.penstock.lake.rows)
     assert ready.land(window).success
-    after = ready.twin.lake.rows
+    after = ready.penstock.lake.rows
     assert {k: {p: o.tolist() for p, o in v.items()} for k, v in before.items()} == {
         k: {p: o.tolist() for p, o in v.items()} for k, v in after.items()
     }
@@ -236,7 +238,7 @@ def test_the_declaration_weighs_missing_evidence(stage: Callable[..., Any], seve
     made = stage(audit={"grace": "1s", "severity": severity})
     made.freeze_without_evidence()
     result = made.land(made.newest())
-    assert verdicts(result)[PRODUCED].severity.value == severity
+    assert check_results(result)[PRODUCED].severity.value == severity
     assert result.success, "missing evidence never blocks a landing"
 
 
@@ -253,18 +255,18 @@ class Markers:
         return intersect(self.legal, ranges)
 
 
-def test_legal_holes_are_known_from_the_book_when_the_log_no_longer_tells(ready: Any) -> None:
+def test_legal_holes_are_known_from_the_book_after_the_log_deleted_them(ready: Any) -> None:
     markers = Markers(OffsetRange(0, 3, 5))
-    ready.twin.kafka.unread_offsets = markers
+    ready.penstock.kafka.unread_offsets = markers
     ready.refuse_rows = lambda _w: {0: {3, 4}}
     window = ready.landed(20)
-    book = ready.twin.books.newest_book(window.ref, window.sequence)
+    book = ready.penstock.books.newest_book(window.ref, window.sequence)
     result = book.judged(Equation.STORED_EQUALS_LANDED)
     assert (result.state, result.legal) == (WindowState.BALANCED, (OffsetRange(0, 3, 5),))
     assert markers.asked == 1
     markers.answers = False
-    ready.twin.kafka.delete_records(ready.topic, {0: 20})
-    book = Bookkeeper(ready.twin).prove_landed(window, ready.plan.spec)
+    ready.penstock.kafka.delete_records(ready.topic, {0: 20})
+    book = Bookkeeper(ready.penstock).prove_landed(window, ready.plan.spec)
     assert book.judged(Equation.STORED_EQUALS_LANDED).balanced
     assert markers.asked == 1, "what is known is not asked again"
 
@@ -274,16 +276,16 @@ def test_holes_are_pending_until_the_log_answers_and_the_landing_is_asked_for_ag
 ) -> None:
     markers = Markers(OffsetRange(0, 3, 5))
     markers.answers = False
-    ready.twin.kafka.unread_offsets = markers
+    ready.penstock.kafka.unread_offsets = markers
     ready.refuse_rows = lambda _w: {0: {3, 4}}
     window = ready.frozen(20)
     ready.land(window)
-    book = ready.twin.books.newest_book(window.ref, window.sequence)
+    book = ready.penstock.books.newest_book(window.ref, window.sequence)
     result = book.judged(Equation.STORED_EQUALS_LANDED)
     assert result.state is WindowState.PENDING
     assert "no Kafka broker answers" in result.findings[0].detail
     assert not has_result(ready.plan, book), "so that the sensor asks for it again"
     markers.answers = True
     assert ready.land(window).success
-    book = ready.twin.books.newest_book(window.ref, window.sequence)
+    book = ready.penstock.books.newest_book(window.ref, window.sequence)
     assert book.judged(Equation.STORED_EQUALS_LANDED).balanced

@@ -1,6 +1,6 @@
 """What was proven once comes back as it was: from the log, else from the one snapshot that proves.
 
-Every case is a window that the sweep has passed, and a table that somebody has changed since.
+Every case is a window that the sweep has passed, and a table that was changed since.
 """
 
 from __future__ import annotations

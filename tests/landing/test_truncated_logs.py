@@ -16,13 +16,13 @@ from penstock_platform.windows.model.window import Window
 
 
 def cut(stage: Any, offset: int, regrown: int) -> None:
-    stage.twin.kafka.memory.topics[stage.topic].partitions[0].truncate(offset)
+    stage.penstock.kafka.memory.topics[stage.topic].partitions[0].truncate(offset)
     if regrown:
         stage.produce(regrown)
 
 
 def findings(stage: Any, window: Window) -> dict[str, list[OffsetRange]]:
-    book = stage.twin.books.newest_book(window.ref, window.sequence)
+    book = stage.penstock.books.newest_book(window.ref, window.sequence)
     result = book.result(Equation.STORED_EQUALS_LANDED)
     return {f.kind: list(f.ranges) for f in result.findings}
 
@@ -33,7 +33,7 @@ def test_frozen_and_not_landed_before_the_cut_is_missing_lost_by_the_log(ready: 
     done = ready.land(first)  # before the next freeze has recorded the cut
     assert not done.success
     assert findings(ready, first) == {"log_truncated": [OffsetRange(0, 60, 100)]}
-    book = ready.twin.books.newest_book(first.ref, first.sequence)
+    book = ready.penstock.books.newest_book(first.ref, first.sequence)
     assert book.state is WindowState.MISSING
     assert "cut" in book.findings[0].detail
 
@@ -46,7 +46,7 @@ def test_frozen_and_not_landed_before_the_cut_is_missing_lost_by_the_log(ready: 
     # landed again, with the cut recorded: the regrown records are not taken for the lost ones
     ready.land(first)
     assert findings(ready, first) == {"log_truncated": [OffsetRange(0, 60, 100)]}
-    rows = ready.twin.lake.offsets(bronze_table(ready.topic), first.window_id)[0]
+    rows = ready.penstock.lake.offsets(bronze_table(ready.topic), first.window_id)[0]
     assert rows.tolist() == list(range(60))
 
 
@@ -57,7 +57,7 @@ def test_landed_before_the_cut_stays_proven(ready: Any) -> None:
     ready.tick("window_sensor")
     assert ready.land(first).success, "its own rows come from the table"
     assert findings(ready, first) == {}
-    rows = ready.twin.lake.offsets(bronze_table(ready.topic), first.window_id)[0]
+    rows = ready.penstock.lake.offsets(bronze_table(ready.topic), first.window_id)[0]
     assert np.array_equal(rows, np.arange(100))
 
 
@@ -87,6 +87,6 @@ def test_claims_on_offsets_that_exist_twice_belong_to_the_records_they_describe(
     monkeypatch.setattr(Bookkeeper, "_stored", stored)
     assert ready.land(second).success
     for window in (first, second):
-        book = Bookkeeper(ready.twin).prove_produced(window, ready.plan.spec)
+        book = Bookkeeper(ready.penstock).prove_produced(window, ready.plan.spec)
         result = book.result(Equation.PRODUCED_EQUALS_STORED)
         assert result.balanced, (window.sequence, result.findings)

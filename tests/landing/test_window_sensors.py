@@ -16,7 +16,8 @@ import pytest
 from penstock_platform.lake.spark_connect import SparkUnavailableError
 from penstock_platform.landing import assets as landing
 from penstock_platform.landing import ownership
-from penstock_platform.landing.model.attempts import (
+from penstock_platform.landing.model.leases import LAPSE, Lease
+from penstock_platform.landing.model.retries import (
     INSIDE_MAX,
     Action,
     Cause,
@@ -25,7 +26,6 @@ from penstock_platform.landing.model.attempts import (
     outcome_text,
     parse_outcome,
 )
-from penstock_platform.landing.model.leases import LAPSE, Lease
 from penstock_platform.landing.ownership import landing_attempts
 from penstock_platform.reconciliation.model.books import WindowState
 from penstock_platform.testing.clock import ManualClock
@@ -64,21 +64,21 @@ def test_it_catches_up_after_a_pause_in_order(ready: Any) -> None:
     ready.produce(10)
     ready.pass_time(4 * 60)
     result = ready.tick("window_sensor")
-    windows = list(ready.twin.windows.all(ready.ref))
+    windows = list(ready.penstock.windows.all(ready.ref))
     assert [w.window for w in windows] == [f"2026-11-20-00:0{n}" for n in range(4)]
-    # The oldest took what there was; the others are empty, and settled together.
-    land, settle = requests(result)
-    assert (land.partition_key, settle.job_name) == ("2026-11-20-00:00", "settle")
+    # The oldest window holds all records; the others are empty, and proven in one run.
+    land, empty = requests(result)
+    assert (land.partition_key, empty.job_name) == ("2026-11-20-00:00", "prove_empty_windows")
 
 
-def test_empty_windows_are_settled_in_one_run_with_verdicts_on_their_partitions(ready: Any) -> None:
+def test_empty_windows_are_proven_in_one_run_with_results_on_their_partitions(ready: Any) -> None:
     ready.pass_time(3 * 60)
-    (settle,) = requests(ready.tick("window_sensor"))
-    assert settle.job_name == "settle"
-    assert ready.run("settle").success
-    windows = list(ready.twin.windows.all(ready.ref))
+    (request,) = requests(ready.tick("window_sensor"))
+    assert request.job_name == "prove_empty_windows"
+    assert ready.run("prove_empty_windows").success
+    windows = list(ready.penstock.windows.all(ready.ref))
     assert len(windows) == 3
-    states = [ready.twin.books.newest_book(w.ref, w.sequence).state for w in windows]
+    states = [ready.penstock.books.newest_book(w.ref, w.sequence).state for w in windows]
     assert states == [WindowState.BALANCED] * 3
     key = dg.AssetCheckKey(ready.plan.bronze_key, "stored_equals_landed")
     rows = ready.instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
@@ -92,7 +92,9 @@ def one_clock(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dagster's records carry the machine's time. A time that is seen first is the stage's now."""
     seen: dict[float, datetime] = {}
     monkeypatch.setattr(
-        ownership, "from_dagster", lambda seconds: seen.setdefault(seconds, made.twin.clock.now())
+        ownership,
+        "from_dagster",
+        lambda seconds: seen.setdefault(seconds, made.penstock.clock.now()),
     )
 
 
@@ -140,15 +142,15 @@ def test_a_landing_that_fails_inside_is_tried_a_few_times_and_then_named(ready: 
     assert len(set(keys)) == len(keys) == INSIDE_MAX
     assert window.sha256 in keys
     ready.tick("window_sensor")
-    ready.run("settle")
+    ready.run("prove_empty_windows")
     said = str(ready.tick("window_sensor").skip_message)
     assert f"{window.window}: abandoned after {INSIDE_MAX} attempts: it is bad" in said
     found = landing_attempts(ready.instance, window.topic_id, window.window)
-    assert decide(found, ready.twin.clock.now()).action is Action.ABANDONED
+    assert decide(found, ready.penstock.clock.now()).action is Action.ABANDONED
 
     # The command still works, and what is landed waits no longer.
     assert ready.land(window).success
-    ready.run("settle")
+    ready.run("prove_empty_windows")
     assert "abandoned" not in str(ready.tick("window_sensor").skip_message)
 
 
@@ -202,7 +204,9 @@ def test_while_spark_is_away_one_window_tries_for_all(ready: Any) -> None:
     assert len(set(chosen)) > 1, "one window's own trouble does not hold up the others for ever"
     # Spark is back: the first that is landed frees the others.
     (request,) = landings(ready.tick("window_sensor"))
-    (window,) = [w for w in ready.twin.windows.all(ready.ref) if w.window == request.partition_key]
+    (window,) = [
+        w for w in ready.penstock.windows.all(ready.ref) if w.window == request.partition_key
+    ]
     assert ready.land(window).success
     assert len(landings(ready.tick("window_sensor"))) == 3
 
@@ -215,17 +219,17 @@ def test_a_landing_that_takes_hours_is_not_followed_by_another(ready: Any) -> No
         tags={LANDING_TAG: f"{window.topic_id}/{window.window}"},
         status=dg.DagsterRunStatus.STARTED,
     )
-    asked = ready.twin.clock.now()
+    asked = ready.penstock.clock.now()
 
     def renew() -> None:
-        lease = Lease(run.run_id, asked, ready.twin.clock.now())
+        lease = Lease(run.run_id, asked, ready.penstock.clock.now())
         ready.instance.add_run_tags(run.run_id, {LEASE_TAG: lease.to_text()})
 
     for _minute in range(0, 180, 20):
         ready.pass_time(20 * 60)
         renew()
         assert not landings(ready.tick("window_sensor"))
-    # The machine was switched off: nobody renews, and nobody has ended the run in the records.
+    # The machine was switched off: the lease is not renewed, and no event has ended the run.
     ready.pass_time(LAPSE.total_seconds())
     (request,) = landings(ready.tick("window_sensor"))
     assert request.run_key == f"{window.sha256}/1"
@@ -247,7 +251,7 @@ def test_a_run_that_waits_in_the_queue_is_under_way_however_long() -> None:
 
 
 @pytest.mark.usefixtures("one_time")
-def test_settling_that_fails_is_tried_again_with_pauses_and_new_keys(ready: Any) -> None:
+def test_a_failed_proof_of_empty_windows_is_retried_with_pauses_and_new_keys(ready: Any) -> None:
     ready.pass_time(60)
     tried, keys = [], set()
     for second in range(0, 50, 5):
@@ -285,7 +289,7 @@ def test_only_the_owner_lands(ready: Any) -> None:
     """A second run of the same window waits for the first one, and names it when it gives up."""
     window = ready.frozen(10)
     subject = f"{window.topic_id}/{window.window}"
-    now = ready.twin.clock.now() + timedelta(hours=1)  # alive for as long as the other waits
+    now = ready.penstock.clock.now() + timedelta(hours=1)  # alive for as long as the other waits
     owner = ready.instance.create_run_for_job(
         ready.defs.resolve_job_def("land_shop_orders"),
         tags={LANDING_TAG: subject, LEASE_TAG: Lease("x", now - timedelta(hours=2), now).to_text()},
@@ -293,7 +297,7 @@ def test_only_the_owner_lands(ready: Any) -> None:
     )
     result = ready.land(window)
     assert not result.success
-    assert not ready.twin.lake.rows, "it touched nothing"
+    assert not ready.penstock.lake.rows, "it touched nothing"
     (failure,) = [e for e in result.all_events if e.is_step_failure]
     assert f"run {owner.run_id} lands {subject}" in str(failure.step_failure_data.error)
     ended = ready.instance.get_run_by_id(result.run_id)
@@ -354,7 +358,7 @@ def test_a_lease_is_renewed_until_the_block_ends(ready: Any, tmp_path: Path) -> 
         assert ownership.lease_of(instance.get_run_by_id(run.run_id)) == found
 
 
-def test_a_failed_proof_is_a_verdict_and_not_landed_again_by_itself(ready: Any) -> None:
+def test_a_failed_proof_is_a_result_and_the_sensor_does_not_land_it_again(ready: Any) -> None:
     window = ready.frozen(20)
     ready.refuse_rows = lambda _w: {0: {3}}
     ready.land(window)
@@ -368,21 +372,21 @@ def test_topics_that_are_declared_and_not_there_are_created_once(stage: Callable
     assert request.asset_selection == [made.plan.topic_key]
     assert request.asset_check_keys == []
     assert made.run("topics").success
-    assert made.twin.kafka.topics() == ["shop.orders"]
-    assert made.twin.kafka.configs["shop.orders"]["retention.ms"] == "-1"
+    assert made.penstock.kafka.topics() == ["shop.orders"]
+    assert made.penstock.kafka.configs["shop.orders"]["retention.ms"] == "-1"
     assert not requests(made.tick("topic_sensor"))
 
 
 def test_materialising_a_topic_alters_what_differs(stage: Callable[..., Any]) -> None:
     made = stage(spec={"partitions": 4, "configs": {"max.message.bytes": 2000000}})
-    made.twin.kafka.create("shop.orders", 2, configs={"retention.ms": "1000"})
+    made.penstock.kafka.create("shop.orders", 2, configs={"retention.ms": "1000"})
     result = made.run("topics")
     (materialised,) = result.asset_materializations_for_node("local__topic__shop_orders")
     said = str(materialised.metadata["changes"].value)
     assert "partitions 2 → 4" in said
     assert "retention.ms 1000 → -1" in said
     assert "max.message.bytes unset → 2000000" in said
-    assert len(made.twin.kafka.memory.topics["shop.orders"].partitions) == 4
+    assert len(made.penstock.kafka.memory.topics["shop.orders"].partitions) == 4
     assert "none; it agreed" in str(
         made.run("topics").asset_materializations_for_node("local__topic__shop_orders")[0]
         .metadata["changes"].value
@@ -402,7 +406,7 @@ def test_evidence_is_asked_for_check_only_and_not_too_often(ready: Any) -> None:
     ready.tick("window_sensor")
     window = ready.newest()
     ready.land(window)
-    assert not requests(ready.tick("evidence_sensor")), "it was heard a moment ago"
+    assert not requests(ready.tick("evidence_sensor")), "its evidence was just checked"
     ready.pass_time(20)
     result = ready.tick("evidence_sensor")
     (request,) = requests(result)
@@ -416,7 +420,7 @@ def test_evidence_is_asked_for_check_only_and_not_too_often(ready: Any) -> None:
         asset_selection=set(), asset_check_selection=set(request.asset_check_keys)
     )
     subset.execute_in_process(instance=ready.instance, partition_key=window.window)
-    book = ready.twin.books.newest_book(window.ref, window.sequence)
+    book = ready.penstock.books.newest_book(window.ref, window.sequence)
     assert book.state is WindowState.BALANCED
     ready.pass_time(60)
     after = ready.tick("evidence_sensor", result.cursor)
@@ -443,11 +447,11 @@ def test_evidence_is_asked_for_again_when_the_run_died_before_it_judged(ready: A
         assert not requests(ready.tick("evidence_sensor")), "a run is under way"
         ready.instance.report_run_failed(run, "killed")
         # Dagster's own clock says when a run began: two minutes later by that.
-        ready.pass_time((datetime.now(UTC) - ready.twin.clock.now()).total_seconds() + 120)
+        ready.pass_time((datetime.now(UTC) - ready.penstock.clock.now()).total_seconds() + 120)
 
 
 def test_a_window_older_than_the_definitions_stops_no_other(ready: Any) -> None:
-    """The code location was loaded before the archive could tell where the chain begins."""
+    """The code location was loaded before the archive had the chain's start."""
     ready.produce(5)
     ready.pass_time(31)
     sensors = ready.defs.resolve_sensor_def("window_sensor")
@@ -469,7 +473,7 @@ def test_everything_runs_by_default(ready: Any) -> None:
 
 def test_a_schedule_waits_for_its_own_run_to_end(ready: Any, tmp_path: Path) -> None:
     schedule = ready.defs.resolve_schedule_def("reverify")
-    resources = {"penstock": ready.twin}
+    resources = {"penstock": ready.penstock}
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
 
         def look() -> Any:

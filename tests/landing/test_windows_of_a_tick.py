@@ -25,11 +25,11 @@ def frozen(stage: Any, records: int) -> tuple[list[Window], list[dg.RunRequest]]
     stage.claim(stage.produce(records))
     stage.pass_time(60)
     requests = stage.tick("window_sensor").run_requests
-    return stage.twin.windows.tick_of(stage.newest()), requests
+    return stage.penstock.windows.tick_of(stage.newest()), requests
 
 
 def state(stage: Any, window: Window) -> WindowState:
-    book = stage.twin.books.newest_book(window.ref, window.sequence)
+    book = stage.penstock.books.newest_book(window.ref, window.sequence)
     return book.state if book is not None else WindowState.FROZEN
 
 
@@ -79,16 +79,16 @@ def test_a_tick_that_is_frozen_in_part_is_not_landed(
     assert not early.success
     assert state(bounded, windows[0]) is WindowState.FROZEN
     requests = bounded.tick("window_sensor").run_requests
-    whole = bounded.twin.windows.tick_of(windows[0])
+    whole = bounded.penstock.windows.tick_of(windows[0])
     assert [w.record_count for w in whole] == [40, 40, 20]
     assert [r.run_key for r in requests] == [whole[-1].sha256]
 
 
 def test_evidence_is_asked_for_once_a_tick(bounded: Any) -> None:
-    bounded.produce(100)  # nobody claims them yet
+    bounded.produce(100)  # not claimed yet
     bounded.pass_time(60)
     bounded.tick("window_sensor")
-    windows = bounded.twin.windows.tick_of(bounded.newest())
+    windows = bounded.penstock.windows.tick_of(bounded.newest())
     assert bounded.land(windows[-1]).success
     assert [state(bounded, w) for w in windows] == [WindowState.PENDING] * 3
     bounded.pass_time(30)
@@ -99,7 +99,7 @@ def test_evidence_is_asked_for_once_a_tick(bounded: Any) -> None:
 def test_a_proof_made_again_weighs_the_whole_tick(bounded: Any) -> None:
     windows, _ = frozen(bounded, 100)
     assert bounded.land(windows[-1]).success
-    lake = bounded.twin.lake
+    lake = bounded.penstock.lake
     for window, gone in ((windows[0], 3), (windows[2], 85)):
         rows = lake.rows["lake.bronze.shop_orders", window.window_id]
         rows[0] = rows[0][rows[0] != gone]

@@ -9,7 +9,7 @@ others were killed.
 
 Why not mutmut or cosmic-ray: mutmut leaves out properties and whole statements, of which
 ``books.py`` is made, and changes the words of messages instead; cosmic-ray edits the files in place
-and starts pytest anew for each of some 2,500 mutants.
+and starts pytest again for each of some 2,500 mutants.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The tests are collected once. One run of them, traced, says which lines each tes
 mutant a fork then exchanges the code of the function that it changes and runs the tests that reach
 the changed statement, the quickest first, until one fails: some milliseconds. What runs while the
 module is imported (constants, classes, defaults) cannot be exchanged: those mutants are imported
-anew in the module's place, with all tests, which takes seconds each.
+again in the module's place, with all tests, which takes seconds each.
 
 No file is changed.
 """
@@ -345,12 +345,12 @@ def survivors_of(subject: Subject, found: Sequence[Mutant], jobs: int) -> Iterat
                     apart.append(found[int(number)])
         _must_end_well(subject, process, log)
         for examples in (FEW_EXAMPLES, None):
-            children = ((m, partial(imported_anew, subject, m, examples), 120) for m in apart)
+            children = ((m, partial(reimported, subject, m, examples), 120) for m in apart)
             apart = [mutant for mutant, survived in outcomes(children, jobs) if survived]
         yield from apart
 
 
-def imported_anew(subject: Subject, mutant: Mutant, examples: int | None) -> int:
+def reimported(subject: Subject, mutant: Mutant, examples: int | None) -> int:
     """In a fork that has imported nothing of ours: pytest's exit code with the mutant in place."""
     sys.meta_path.insert(0, Substitute(subject, mutant.source))
     return run_pytest(subject.tests, Apart(examples))

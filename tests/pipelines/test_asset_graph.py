@@ -1,4 +1,4 @@
-"""The code location: it loads, and its graph is the one that stands in ``asset_graph.golden``.
+"""The code location: it loads, and its graph is the one in ``asset_graph.golden``.
 
 After a wanted change: ``PENSTOCK_REWRITE_GOLDENS=1 pytest tests/pipelines/test_asset_graph.py``.
 """

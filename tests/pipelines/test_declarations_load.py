@@ -58,7 +58,7 @@ class Project:
             return defs
 
     def refusal(self) -> str:
-        """Everything that is told when it does not load."""
+        """The whole error when it does not load."""
         try:
             self.load()
         except Exception as error:
@@ -125,26 +125,26 @@ BAD = [
 
 
 @pytest.mark.parametrize(("old", "new", "line", "said"), BAD, ids=[b[1] for b in BAD])
-def test_a_bad_declaration_is_told_with_file_and_line(
+def test_a_bad_declaration_is_reported_with_file_and_line(
     project: Project, old: str, new: str, line: int, said: str
 ) -> None:
     assert old in DECLARATION
     project.write("post/parcels.schema.json", CONTRACT)
     path = project.write("post/defs.yaml", DECLARATION.replace(old, new))
-    told = project.refusal()
-    assert f"{path}:{line}: " in told
-    assert said in told
-    assert "DeclarationError" in told
+    error = project.refusal()
+    assert f"{path}:{line}: " in error
+    assert said in error
+    assert "DeclarationError" in error
 
 
-def test_a_bad_contract_is_told_with_file_and_line(project: Project) -> None:
+def test_a_bad_contract_is_reported_with_file_and_line(project: Project) -> None:
     project.write("post/defs.yaml", DECLARATION)
     path = project.write(
         "post/parcels.schema.json", CONTRACT.replace('"type": "number"', '"type": "numeral"')
     )
-    told = project.refusal()
-    assert f"{path}:6: " in told
-    assert "numeral" in told
+    error = project.refusal()
+    assert f"{path}:6: " in error
+    assert "numeral" in error
 
 
 def test_a_further_document_in_the_file_has_its_own_lines(project: Project) -> None:
@@ -166,15 +166,15 @@ def test_two_topics_of_one_table_are_refused(project: Project) -> None:
             "  land: {}\n",
         )
     project.write("platform/defs.yaml", PLATFORM)
-    told = project.refusal()
-    assert "would both land in lake.bronze.shop_orders" in told
-    assert "a/defs.yaml:2" in told
+    error = project.refusal()
+    assert "would both land in lake.bronze.shop_orders" in error
+    assert "a/defs.yaml:2" in error
 
 
-def test_a_bad_schedule_is_told_with_file_and_line(project: Project) -> None:
+def test_a_bad_schedule_is_reported_with_file_and_line(project: Project) -> None:
     path = project.write("platform/defs.yaml", PLATFORM.replace("*/5 * * * *", "every day"))
-    told = project.refusal()
-    assert f"{path}:3: reverify.cron: 'every day' is not a cron of five fields" in told
+    error = project.refusal()
+    assert f"{path}:3: reverify.cron: 'every day' is not a cron of five fields" in error
 
 
 def test_quality_is_one_check_an_expectation(project: Project) -> None:

@@ -17,7 +17,7 @@ from penstock_platform.landing.attempt import land_window, parse_window
 from penstock_platform.ranges import OffsetRange
 from penstock_platform.reconciliation.books import Bookkeeper
 from penstock_platform.reconciliation.model.books import Equation, WindowState
-from penstock_platform.reconciliation.model.proofs import Pace
+from penstock_platform.reconciliation.model.reverification import Pace
 from penstock_platform.reconciliation.reverification import Looked, Reverifier
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.model.contract import load_contract

@@ -49,7 +49,7 @@ class Model:
             log += [(incarnation, sequence, None)] * 2
             self.claims.append((incarnation, partition, offset + 1, sequence))
             self.expect("duplicate", partition, offset)
-        elif fate < 0.09:  # stored; the client heard that it failed
+        elif fate < 0.09:  # stored; the client got an error
             log.append((incarnation, sequence, None))
             self.failed.setdefault(incarnation, []).append((sequence, sequence + 1, "timed out"))
             self.expect("unacknowledged", partition, offset)

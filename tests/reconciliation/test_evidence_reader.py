@@ -95,14 +95,14 @@ class World:
 def test_a_window_is_judged_by_events_since_the_window_before_closed():
     world = World()
     world.run(60 * 5)
-    result, told = world.judge(3)
+    result, figures = world.judge(3)
     assert result.state is WindowState.BALANCED
     assert (result.expected, result.found) == (60, 60)
     read = world.reader.read(world.window(3), ORDERS)
     # window 3 holds records 180-239; window 2 closed at 180 s, when 120 events were frozen
     assert (read.ranges[1].start, read.ranges[1].end) == (120, 300)
-    assert told["events"] == 180
-    assert told["events_malformed"] == 0
+    assert figures["events"] == 180
+    assert figures["events_malformed"] == 0
 
 
 def test_evidence_that_is_due_is_pending_then_unaudited():
@@ -143,14 +143,14 @@ def test_events_that_the_broker_has_deleted_are_read_from_the_lake(landed):
     world = World(landed=landed)
     world.run(60 * 10)
     world.cluster.topics[AUDIT_TOPIC].partitions[1].log_start = 60 * 3 + 30
-    result, told = world.judge(3)
+    result, figures = world.judge(3)
     if landed:
         assert result.state is WindowState.BALANCED
-        assert (told["events_from_lake"], told["events_unavailable"]) == (90, 0)
+        assert (figures["events_from_lake"], figures["events_unavailable"]) == (90, 0)
     else:
         assert result.state is WindowState.UNAUDITED
         assert {f.kind: f.count for f in result.findings}["evidence_lost"] == 90
-        assert (told["events_from_lake"], told["events_unavailable"]) == (0, 90)
+        assert (figures["events_from_lake"], figures["events_unavailable"]) == (0, 90)
 
 
 def test_a_claim_across_the_boundary_brings_its_tail():
@@ -184,9 +184,9 @@ def test_strangers_on_the_audit_topic_are_counted_and_passed_over():
     world.run(60)
     for data in (None, b"", b"{}", b'{"v": 9}'):
         world.cluster.append(AUDIT_TOPIC, 0, data)
-    result, told = world.judge(0)
+    result, figures = world.judge(0)
     assert result.state is WindowState.BALANCED
-    assert told["events_malformed"] == 4
+    assert figures["events_malformed"] == 4
 
 
 def test_without_an_audit_topic_there_is_no_evidence():

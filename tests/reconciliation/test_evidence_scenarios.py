@@ -74,7 +74,7 @@ SCENARIOS = {
         "MISSING",
         {"missing": (str(A), [(12, 13)]), "unstamped": (None, [(12, 13)])},
     ),
-    "claimed by nobody who stamps": (
+    "claimed by no producer that stamps": (
         [(o, -1, -1) for o in range(10, 20)],
         [],
         {},
@@ -289,7 +289,7 @@ SCENARIOS = {
         "MISSING",
         {"missing": (str(B), [(10, 11)]), "unjudged": (str(B), 1), "unstamped": (None, [(10, 12)])},
     ),
-    "malformed events of others, or of nobody": (
+    "malformed events of others, or of no producer": (
         OWN,
         [WHOLE, event(B, 1)],
         {

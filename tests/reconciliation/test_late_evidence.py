@@ -21,11 +21,11 @@ SENSOR = "late_evidence_sensor"
 
 
 def state(ready: Any, window: Any) -> WindowState:
-    return ready.twin.books.newest_book(window.ref, window.sequence).state
+    return ready.penstock.books.newest_book(window.ref, window.sequence).state
 
 
 def judge(ready: Any, window: Any) -> None:
-    Bookkeeper(ready.twin).prove_produced(window, ready.plan.spec)
+    Bookkeeper(ready.penstock).prove_produced(window, ready.plan.spec)
 
 
 def test_a_late_claim_opens_a_decided_window_until_a_book_has_read_it(ready: Any) -> None:
@@ -35,7 +35,7 @@ def test_a_late_claim_opens_a_decided_window_until_a_book_has_read_it(ready: Any
     assert not first.run_requests, "what was read is no news"
     lost = OffsetRange(0, 5, 8)
     kept = [*range(5), *range(8, 20)]
-    ready.twin.lake.put("lake.bronze.shop_orders", window.window_id, {0: kept})
+    ready.penstock.lake.put("lake.bronze.shop_orders", window.window_id, {0: kept})
     ready.claim(lost)
     second = ready.tick(SENSOR, first.cursor)
     [request] = second.run_requests
@@ -43,7 +43,7 @@ def test_a_late_claim_opens_a_decided_window_until_a_book_has_read_it(ready: Any
     again = ready.tick(SENSOR, second.cursor)
     assert [r.run_key for r in again.run_requests] == [request.run_key], "until it is judged"
     judge(ready, window)
-    book = ready.twin.books.newest_book(window.ref, window.sequence)
+    book = ready.penstock.books.newest_book(window.ref, window.sequence)
     assert book.judged(Equation.PRODUCED_EQUALS_STORED).state is WindowState.MISSING
     assert not ready.tick(SENSOR, again.cursor).run_requests
 

@@ -16,8 +16,8 @@ from penstock_platform.ranges import OffsetRange
 from penstock_platform.reconciliation.model.books import WindowState
 from penstock_platform.reconciliation.model.equations import LogView
 from penstock_platform.reconciliation.model.receipts import Receipt
-from penstock_platform.reconciliation.proof import Prover
 from penstock_platform.reconciliation.store import BookStore
+from penstock_platform.reconciliation.table_views import Prover
 from penstock_platform.testing.archive import MemoryArchive
 from penstock_platform.testing.connections import MemoryConnections
 from penstock_platform.testing.windows import make_window

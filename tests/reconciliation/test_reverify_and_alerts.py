@@ -1,4 +1,4 @@
-"""Proof goes stale, an alert tells of it, and resolves when the window is green again."""
+"""A proof goes stale, an alert reports it, and resolves when the window is green again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def alarm(ready: Any) -> Alarm:
 
 def damage(stage: Any, window: Any, removed: set[int], doubled: tuple[int, ...] = ()) -> None:
     offsets = [o for o in range(window.record_count) if o not in removed]
-    stage.twin.lake.put(bronze_table(stage.topic), window.window_id, {0: [*offsets, *doubled]})
+    stage.penstock.lake.put(bronze_table(stage.topic), window.window_id, {0: [*offsets, *doubled]})
 
 
 def history(stage: Any, partition: str) -> list[bool]:
@@ -65,11 +65,11 @@ def test_rows_that_vanish_are_found_alerted_repaired_and_resolved(ready: Any, al
     first = hurt.ranges[0].start
     gone = {3, 4, 17}
     kept = [o for o in range(first, first + 50) if o - first not in gone]
-    ready.twin.lake.put(bronze_table(ready.topic), hurt.window_id, {0: kept})
+    ready.penstock.lake.put(bronze_table(ready.topic), hurt.window_id, {0: kept})
     assert ready.run("reverify").success, "a finding is no failure of the run that found it"
     assert history(ready, hurt.window) == [True, False]
-    assert history(ready, whole.window) == [True], "what stands is told once"
-    book = ready.twin.books.newest_book(hurt.ref, hurt.sequence)
+    assert history(ready, whole.window) == [True], "an unchanged result is reported once"
+    book = ready.penstock.books.newest_book(hurt.ref, hurt.sequence)
     assert book.state is WindowState.MISSING
 
     (alert,) = alarm.look()
@@ -101,18 +101,18 @@ def test_as_many_lost_as_doubled_are_distinguished(ready: Any, alarm: Alarm) -> 
 
 def test_the_same_window_may_be_judged_again_and_again(ready: Any) -> None:
     """Reports outside of any run share one run id, and a second one of a partition is refused by a
-    unique index: verdicts are events of the run that made them."""
+    unique index: check results are events of the run that made them."""
     window = ready.landed(10)
     table = bronze_table(ready.topic)
     for offsets in ([0, 1, 2], range(10), range(10), [0, 1]):
-        ready.twin.lake.put(table, window.window_id, {0: list(offsets)})
+        ready.penstock.lake.put(table, window.window_id, {0: list(offsets)})
         assert ready.run("reverify").success
     assert history(ready, window.window) == [True, False, True, False]
-    books = ready.twin.books.books(window.ref, window.sequence)
-    assert len(books) == 6, "a verdict that says nothing new writes no book"
+    books = ready.penstock.books.books(window.ref, window.sequence)
+    assert len(books) == 6, "a result with nothing new writes no book"
 
 
-def test_pending_evidence_alerts_nobody_and_missing_evidence_once(ready: Any, alarm: Alarm) -> None:
+def test_pending_evidence_sends_no_alert_and_missing_evidence_one(ready: Any, alarm: Alarm) -> None:
     ready.produce(30)
     ready.pass_time(60)
     ready.tick("window_sensor")
@@ -126,7 +126,7 @@ def test_pending_evidence_alerts_nobody_and_missing_evidence_once(ready: Any, al
     assert alert["payload"]["custom_details"]["unaudited"] == [[0, 0, 30]]
     assert "rerun" not in alert["payload"]["custom_details"], "landing again brings no evidence"
 
-    ready.twin.books.accept(window, "ann", "known", ready.twin.clock.now())
+    ready.penstock.books.accept(window, "ann", "known", ready.penstock.clock.now())
     ready.land(window)
     (resolved,) = alarm.look()
     assert resolved["event_action"] == "resolve"
@@ -139,13 +139,13 @@ def test_a_run_that_fails_for_itself_is_an_incident_and_one_on_a_check_is_the_ch
     ready.refuse_rows = lambda _w: {0: {1}}
     assert not ready.land(window).success
     (alert,) = alarm.look()
-    assert alert["payload"]["class"] == STORED, "the failed run is not told a second time"
+    assert alert["payload"]["class"] == STORED, "the failed run sends no second alert"
 
     job = ready.defs.resolve_job_def("reverify")
-    monotonic = ready.twin.clock.monotonic
-    ready.twin.clock.monotonic = None
+    monotonic = ready.penstock.clock.monotonic
+    ready.penstock.clock.monotonic = None
     failed = job.execute_in_process(instance=ready.instance, raise_on_error=False)
-    ready.twin.clock.monotonic = monotonic
+    ready.penstock.clock.monotonic = monotonic
     assert not failed.success
     (alert,) = alarm.look()
     assert alert["dedup_key"].endswith("run/reverify")
@@ -160,7 +160,7 @@ def test_a_window_that_cannot_be_looked_at_is_visible_and_stops_no_other(
 ) -> None:
     odd, hurt = ready.landed(10), ready.landed(10)
     alarm.look()
-    content = ready.twin.lake.content
+    content = ready.penstock.lake.content
 
     def broken(table: str, window_id: str) -> Any:
         if window_id == odd.window_id:
@@ -169,18 +169,18 @@ def test_a_window_that_cannot_be_looked_at_is_visible_and_stops_no_other(
 
     damage(ready, odd, {3})
     damage(ready, hurt, {2})
-    ready.twin.lake.content = broken
+    ready.penstock.lake.content = broken
     assert ready.run("reverify").success
     alerts = alarm.look()
     assert {a["payload"]["class"] for a in alerts} == {STORED, "all_reverified"}
     (unseen,) = [a for a in alerts if a["payload"]["class"] == "all_reverified"]
     assert f"shop.orders {odd.window}: lake.bronze.shop_orders: cannot" in str(unseen)
-    newest = ready.twin.books.newest_proof(odd.ref)
+    newest = ready.penstock.books.newest_proof(odd.ref)
     assert newest.open == (odd.sequence, hurt.sequence)
 
     ready.run("reverify")
     assert not alarm.look(), "nothing resolves without a proof"
-    ready.twin.lake.content = content
+    ready.penstock.lake.content = content
     ready.run("reverify")
     actions = [(a["event_action"], a["payload"]["class"]) for a in alarm.look()]
     assert ("resolve", "all_reverified") in actions
@@ -193,13 +193,13 @@ def test_a_swapped_value_is_an_alert_with_its_offset_and_holds_the_sweep(
     window = ready.landed(20)
     alarm.look()
     key = bronze_table(ready.topic), window.window_id
-    ready.twin.lake.contents[key] = {(0, 7): 8, (0, 8): 7}
-    ready.twin.lake.commits += 1
+    ready.penstock.lake.contents[key] = {(0, 7): 8, (0, 8): 7}
+    ready.penstock.lake.commits += 1
     ready.pass_time(600)
     held = ready.run("retention")
     (swept,) = held.asset_materializations_for_node("retention__shop_orders")
     assert "stored = landed is CORRUPT" in str(swept.metadata["decisions"].value)
-    assert ready.twin.kafka.memory.topics[ready.topic].partitions[0].log_start == 0
+    assert ready.penstock.kafka.memory.topics[ready.topic].partitions[0].log_start == 0
     ready.run("reverify")
     (alert,) = [a for a in alarm.look() if a["payload"]["class"] == STORED]
     assert alert["payload"]["custom_details"]["corrupt"] == [[0, 7, 9]]
@@ -209,7 +209,7 @@ def test_a_swapped_value_is_an_alert_with_its_offset_and_holds_the_sweep(
 def test_a_check_that_is_planned_before_another_and_judged_after_it_is_seen(
     ready: Any, alarm: Alarm
 ) -> None:
-    """Rows of checks keep the place of their planning; the newest row alone tells too little."""
+    """Rows of checks keep the place of their planning; the newest row alone is not enough."""
     one, two = ready.landed(10), ready.landed(10)
     alarm.look()
     key = dg.AssetCheckKey(ready.plan.bronze_key, STORED)
@@ -242,14 +242,14 @@ def test_a_channel_that_is_down_gets_its_alerts_later_in_order(
     ready: Any, alarm: Alarm, tmp_path: Path
 ) -> None:
     pager = Broken(tmp_path / "pager.jsonl")
-    ready.twin.use_alerts(FileChannel(ready.twin.alert_file), pager)
+    ready.penstock.use_alerts(FileChannel(ready.penstock.alert_file), pager)
     window = ready.landed(20)
     damage(ready, window, {5})
     ready.run("reverify")
     (alert,) = alarm.look()
     ready.land(window)
     (resolve,) = alarm.look()
-    outbox = ready.twin.settings.alert_directory / "outbox"
+    outbox = ready.penstock.settings.alert_directory / "outbox"
     assert len(list(outbox.rglob("*.json"))) == 1
     assert not list(read_alerts(tmp_path / "pager.jsonl"))
 
@@ -277,7 +277,7 @@ def test_a_sensor_killed_before_its_state_was_kept_repeats_nothing_in_the_file(
 ) -> None:
     window = ready.landed(20)
     alarm.look()
-    file = state_file(ready.twin.settings.alert_directory)
+    file = state_file(ready.penstock.settings.alert_directory)
     kept = file.read_bytes()
     damage(ready, window, {5})
     ready.run("reverify")
@@ -286,7 +286,7 @@ def test_a_sensor_killed_before_its_state_was_kept_repeats_nothing_in_the_file(
     assert not alarm.look()
 
 
-def test_another_dagster_database_is_read_anew_and_the_incidents_stay(
+def test_another_dagster_database_is_read_again_and_the_incidents_stay(
     ready: Any, alarm: Alarm
 ) -> None:
     window = ready.landed(20)
@@ -301,8 +301,8 @@ def test_another_dagster_database_is_read_anew_and_the_incidents_stay(
     assert (resolve["event_action"], resolve["dedup_key"]) == ("resolve", alert["dedup_key"])
 
 
-def test_a_state_that_nobody_can_read_is_put_aside(ready: Any, alarm: Alarm) -> None:
-    directory = ready.twin.settings.alert_directory
+def test_an_unreadable_state_is_moved_aside(ready: Any, alarm: Alarm) -> None:
+    directory = ready.penstock.settings.alert_directory
     directory.mkdir(parents=True)
     state_file(directory).write_text('{"v": 1, "mark')
     window = ready.landed(20)
@@ -334,7 +334,7 @@ def test_a_chain_that_stops_is_an_incident_until_it_goes_on(ready: Any, alarm: A
 def test_a_topic_that_was_deleted_is_one_incident(ready: Any, alarm: Alarm) -> None:
     ready.landed(20)
     alarm.look()
-    del ready.twin.kafka.memory.topics[ready.topic]
+    del ready.penstock.kafka.memory.topics[ready.topic]
     ready.pass_time(31)
     (alert,) = alarm.look()
     assert alert["payload"]["class"] == "topic_deleted"
@@ -349,15 +349,15 @@ def fail_with(ready: Any, monkeypatch: pytest.MonkeyPatch, error: Exception) -> 
     def refuse(*_: object) -> Any:
         raise error
 
-    monkeypatch.setattr(ready.twin.archive, "get", refuse)
-    monkeypatch.setattr(ready.twin.archive, "ping", refuse)
-    ready.twin.shut()  # nothing remembered
+    monkeypatch.setattr(ready.penstock.archive, "get", refuse)
+    monkeypatch.setattr(ready.penstock.archive, "ping", refuse)
+    ready.penstock.shut()  # nothing remembered
 
 
 def test_an_outage_of_the_store_is_one_incident_and_ends_with_it(
     ready: Any, alarm: Alarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen before: `reverify`, `settle` and each landing alerted by itself, each minute."""
+    """Seen before: `reverify`, `prove_empty_windows` and each landing alerted, each minute."""
     window = ready.landed(20)
     alarm.look()
     with monkeypatch.context() as patch:
@@ -367,7 +367,7 @@ def test_an_outage_of_the_store_is_one_incident_and_ends_with_it(
             ArchiveError("cannot get s3://penstock/x: Could not connect to the endpoint URL"),
         )
         assert not ready.run("reverify").success
-        assert not ready.run("settle").success
+        assert not ready.run("prove_empty_windows").success
         assert not ready.land(window).success
         (alert,) = alarm.look()
         assert alert["dedup_key"] == "outage:local:store"
@@ -378,12 +378,12 @@ def test_an_outage_of_the_store_is_one_incident_and_ends_with_it(
         ]
         for _ in range(3):
             ready.run("reverify")
-            ready.run("settle")
+            ready.run("prove_empty_windows")
             ready.pass_time(61)
             assert not alarm.look()
-    ready.twin.shut()  # nothing remembered
+    ready.penstock.shut()  # nothing remembered
     assert ready.run("reverify").success
-    assert ready.run("settle").success
+    assert ready.run("prove_empty_windows").success
     ready.pass_time(31)
     assert not alarm.look(), "the landing has not succeeded yet"
     assert ready.land(window).success
@@ -401,7 +401,7 @@ def test_evaluations_are_read_when_the_store_is_back(
     with monkeypatch.context() as patch:
         fail_with(ready, patch, ArchiveError("cannot get: connection refused"))
         assert not alarm.look()
-    ready.twin.shut()  # nothing remembered
+    ready.penstock.shut()  # nothing remembered
     ready.pass_time(31)
     (alert,) = alarm.look()
     assert alert["payload"]["custom_details"]["missing"] == [[0, 5, 6]]
@@ -418,7 +418,7 @@ def test_an_incident_is_not_resolved_by_leaving_the_scope(ready: Any, alarm: Ala
         assert ready.run("reverify").success
         ready.pass_time(1)
     assert not [a for a in alarm.look() if a["event_action"] == "resolve"]
-    assert load_state(ready.twin.settings.alert_directory).incidents.open
+    assert load_state(ready.penstock.settings.alert_directory).incidents.open
 
 
 def test_a_run_that_succeeds_without_judging_its_window_resolves_nothing(
@@ -439,12 +439,12 @@ def test_a_run_that_succeeds_without_judging_its_window_resolves_nothing(
 
 
 def test_neither_cursor_nor_state_holds_an_address(ready: Any, alarm: Alarm) -> None:
-    ready.twin.use_alerts(WebhookChannel("http://127.0.0.1:9/services/T0KEN4711"))
+    ready.penstock.use_alerts(WebhookChannel("http://127.0.0.1:9/services/T0KEN4711"))
     window = ready.landed(20)
     damage(ready, window, {5})
     ready.run("reverify")
     alarm.look()
     assert len(alarm.cursor or "") == 32
-    files = [p for p in ready.twin.settings.alert_directory.rglob("*") if p.is_file()]
+    files = [p for p in ready.penstock.settings.alert_directory.rglob("*") if p.is_file()]
     assert any(p.suffix == ".json" and p.parent.name.startswith("webhook") for p in files)
     assert not [p for p in files if b"T0KEN4711" in p.read_bytes() or "T0KEN" in str(p)]

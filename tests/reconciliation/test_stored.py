@@ -80,10 +80,10 @@ def test_headers_that_are_none_of_ours_count_as_none(
     window = topic.freeze()
     land_window(penstock, window)
     found = stored_records(penstock.spark.session(), [window], window.ranges)[0]
-    told = [i == 7 and s == 3 and d != 0 for i, s, d in zip(*found_numbers(found), strict=True)]
+    stamped = [i == 7 and s == 3 and d != 0 for i, s, d in zip(*found_numbers(found), strict=True)]
     none = [i == 0 and s == -1 and d == 0 for i, s, d in zip(*found_numbers(found), strict=True)]
-    assert told == [False] * 8 + [True, True, False, True]
-    assert none == [not t for t in told]
+    assert stamped == [False] * 8 + [True, True, False, True]
+    assert none == [not t for t in stamped]
 
 
 def test_several_windows_and_narrow_ranges_batch_by_batch(

@@ -178,7 +178,7 @@ def test_equation_3_counts_what_was_landed():
     assert (result.expected, result.found) == (4, 3)
 
 
-def test_equation_3_tells_a_row_parsed_twice_from_one_that_was_quarantined_as_well():
+def test_equation_3_distinguishes_a_row_parsed_twice_from_one_also_quarantined():
     result = parsed_plus_quarantined_equals_landed(
         {0: np.arange(6)}, {0: np.array([0, 1, 1, 2, 3, 4])}, {0: np.array([3, 5, 5])}
     )

@@ -22,12 +22,12 @@ def decisions(result: Any) -> list[tuple[str, str]]:
 
 
 def log_start(stage: Any) -> int:
-    return int(stage.twin.kafka.offsets(stage.topic)[0].log_start)
+    return int(stage.penstock.kafka.offsets(stage.topic)[0].log_start)
 
 
 def test_the_sweep_deletes_what_is_proven_and_old_and_holds_the_rest(ready: Any) -> None:
     old, hurt, young = ready.landed(100), ready.landed(50), ready.landed(10)
-    ready.twin.lake.put(bronze_table(ready.topic), hurt.window_id, {0: list(range(100, 149))})
+    ready.penstock.lake.put(bronze_table(ready.topic), hurt.window_id, {0: list(range(100, 149))})
     ready.pass_time(150)
     result = ready.run("retention")
     assert result.success
@@ -36,8 +36,8 @@ def test_the_sweep_deletes_what_is_proven_and_old_and_holds_the_rest(ready: Any)
     )
     assert dict(decisions(result))[old.window] == "delete"
     assert log_start(ready) == 100, "nothing behind the window that is held is deleted"
-    assert ready.twin.books.retired(old.ref, old.sequence)
-    assert not ready.twin.books.retired(hurt.ref, hurt.sequence)
+    assert ready.penstock.books.retired(old.ref, old.sequence)
+    assert not ready.penstock.books.retired(hurt.ref, hurt.sequence)
     (check,) = result.get_asset_check_evaluations()
     assert (check.check_name, check.passed) == ("policy_kept", False)
     assert f"window {hurt.window}" in (check.description or "")
@@ -54,7 +54,7 @@ def test_a_dry_run_only_explains(ready: Any) -> None:
     result = ready.run("retention", tags={"penstock/apply": "false"})
     assert dict(decisions(result)) == {window.window: "delete"}
     assert log_start(ready) == 0
-    assert not ready.twin.books.retired(window.ref, window.sequence)
+    assert not ready.penstock.books.retired(window.ref, window.sequence)
 
 
 def materialise(stage: Any, **tags: str) -> Any:
@@ -87,7 +87,7 @@ def test_a_declared_dry_run_deletes_nothing_however_it_is_started(
     for result in (made.run("retention", tags=tags), materialise(made, **tags)):
         assert dict(decisions(result)) == {window.window: "delete"}
     assert log_start(made) == 0
-    assert not made.twin.books.retired(window.ref, window.sequence)
+    assert not made.penstock.books.retired(window.ref, window.sequence)
 
 
 def sized(stage: Callable[..., Any], max_bytes: int) -> Any:
@@ -108,7 +108,7 @@ def test_max_bytes_counts_the_logs_bytes_and_what_is_in_no_window_yet(
     made.produce(60)  # stored, and not frozen yet
     made.run("retention")
     assert log_start(made) == 150, "1,600 bytes from the second window on, 1,100 from the third"
-    assert all(made.twin.books.retired(w.ref, w.sequence) for w in windows)
+    assert all(made.penstock.books.retired(w.ref, w.sequence) for w in windows)
 
 
 def test_a_log_whose_size_is_not_known_is_not_deleted_and_said_to_be_so(
@@ -120,7 +120,7 @@ def test_a_log_whose_size_is_not_known_is_not_deleted_and_said_to_be_so(
     def refused(_topic: str) -> dict[int, int]:
         raise ClusterError("DescribeLogDirs is refused")
 
-    monkeypatch.setattr(made.twin.kafka, "log_bytes", refused)
+    monkeypatch.setattr(made.penstock.kafka, "log_bytes", refused)
     result = made.run("retention")
     assert result.success
     assert log_start(made) == 0
@@ -135,14 +135,16 @@ def test_nothing_is_deleted_between_a_change_of_leader_and_the_next_freeze(
     """The log may have been cut, and have grown again over offsets that were frozen before."""
     ready.landed(100)
     ready.pass_time(180)
-    memory = ready.twin.kafka.memory
+    memory = ready.penstock.kafka.memory
 
     def moved(topic: str) -> dict[int, PartitionOffsets]:
         found = type(memory).offsets(memory, topic)
         return {p: dataclasses.replace(o, leader_epoch=7) for p, o in found.items()}
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(ready.twin.kafka), "offsets", lambda _self, t: moved(t), raising=False)
+        patch.setattr(
+            type(ready.penstock.kafka), "offsets", lambda _self, t: moved(t), raising=False
+        )
         result = ready.run("retention")
     assert dict(decisions(result)).popitem()[1] == "keep"
     assert log_start(ready) == 0
@@ -150,16 +152,16 @@ def test_nothing_is_deleted_between_a_change_of_leader_and_the_next_freeze(
     assert log_start(ready) == 100
 
 
-def test_observing_tells_of_offsets_rate_lag_and_drift(ready: Any) -> None:
-    ready.twin.kafka.configs[ready.topic] = {"retention.ms": "1000", "retention.bytes": "-1"}
+def test_observing_reports_offsets_rate_lag_and_drift(ready: Any) -> None:
+    ready.penstock.kafka.configs[ready.topic] = {"retention.ms": "1000", "retention.bytes": "-1"}
     ready.produce(100)
     first = ready.run("observe")
     assert first.success
-    verdicts = {e.check_name: e for e in first.get_asset_check_evaluations()}
-    assert not verdicts["config_drift"].passed
-    assert verdicts["config_drift"].severity is dg.AssetCheckSeverity.WARN
-    assert "retention.ms is 1000, declared -1" in (verdicts["config_drift"].description or "")
-    assert verdicts["lag"].passed
+    results = {e.check_name: e for e in first.get_asset_check_evaluations()}
+    assert not results["config_drift"].passed
+    assert results["config_drift"].severity is dg.AssetCheckSeverity.WARN
+    assert "retention.ms is 1000, declared -1" in (results["config_drift"].description or "")
+    assert results["lag"].passed
 
     ready.produce(500)
     ready.pass_time(10)
@@ -171,10 +173,10 @@ def test_observing_tells_of_offsets_rate_lag_and_drift(ready: Any) -> None:
     assert metadata["kafka/lag_messages"].value == 600
 
 
-def test_a_freezer_that_stands_still_is_a_lag(ready: Any) -> None:
+def test_a_freezer_that_does_not_run_is_a_lag(ready: Any) -> None:
     ready.frozen(10)
     ready.produce(10)
     ready.pass_time(300)
-    verdicts = {e.check_name: e for e in ready.run("observe").get_asset_check_evaluations()}
-    assert not verdicts["lag"].passed
-    assert "10 records are in no window yet" in (verdicts["lag"].description or "")
+    results = {e.check_name: e for e in ready.run("observe").get_asset_check_evaluations()}
+    assert not results["lag"].passed
+    assert "10 records are in no window yet" in (results["lag"].description or "")

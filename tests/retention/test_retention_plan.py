@@ -453,10 +453,10 @@ def test_no_offset_that_is_not_proven_is_ever_deleted(
             assert n in deleted
         if n in deleted:
             landed_fine = kind["landed"] is S.BALANCED or (kind["landed"] and kind["accepted"])
-            heard = kind["produced"] is S.BALANCED or (
+            produced_fine = kind["produced"] is S.BALANCED or (
                 kind["produced"] is S.UNAUDITED and (tolerant or kind["accepted"])
             )
-            assert landed_fine and heard
+            assert landed_fine and produced_fine
             old = keep is not None and minutes - (n + 1) >= keep
             assert old or max_bytes is not None
         assert all(k in deleted or windows[k].partitions[0].end <= start for k in range(n)) or (

@@ -149,7 +149,7 @@ def test_broker_properties_reach_its_command_line(settings: Settings) -> None:
     assert "--port 9192 --set log.segment.bytes=1048576" in command
 
 
-def test_no_secret_stands_on_a_command_line(settings: Settings) -> None:
+def test_no_secret_is_on_a_command_line(settings: Settings) -> None:
     for service in services(settings, TOOLS, {}):
         assert settings.s3.secret_key not in " ".join(service.command)
 

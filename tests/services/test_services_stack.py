@@ -32,7 +32,7 @@ from penstock_services.errors import ServiceError
 from penstock_services.probes import PROBES, NotReady
 from penstock_services.stack import Progress
 from penstock_services.status import stack_status
-from penstock_services.supervisor import Supervisor, strays
+from penstock_services.supervisor import Supervisor, orphans
 from polling import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(3600)]
@@ -99,25 +99,27 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[Progress]:
+def progress_seen() -> list[Progress]:
     return []
 
 
 @pytest.fixture(scope="module", autouse=True)
-def running(here: Settings, told: list[Progress]) -> Iterator[None]:
-    stack.up(here, told.append)
+def running(here: Settings, progress_seen: list[Progress]) -> Iterator[None]:
+    stack.up(here, progress_seen.append)
     try:
         yield
     finally:
-        stack.down(here, told.append)
+        stack.down(here, progress_seen.append)
 
 
 def pids(here: Settings) -> dict[str, int]:
     return {name: state.pid for name, state in Supervisor(here).states().items() if state.pid}
 
 
-def test_everything_serves_and_was_told(here: Settings, told: list[Progress]) -> None:
-    ready = {progress.name for progress in told if progress.phase == "ready"}
+def test_every_service_serves_and_reported_ready(
+    here: Settings, progress_seen: list[Progress]
+) -> None:
+    ready = {progress.name for progress in progress_seen if progress.phase == "ready"}
     assert ready == {"java", *(service.name for service in outline(here))}
     status = stack_status(here)
     assert status.ready, status
@@ -164,7 +166,7 @@ def test_definitions_that_do_not_load_are_named_and_loaded_by_the_next_up(here: 
     assert PROBES["webserver"](here)
 
 
-def test_another_home_on_these_ports_is_told_who_holds_them(here: Settings, tmp_path: Path) -> None:
+def test_another_home_on_these_ports_learns_what_holds_them(here: Settings, tmp_path: Path) -> None:
     other = here.model_copy(update={"home": tmp_path / ".penstock"})
     with pytest.raises(ServiceError) as error:
         stack.up(other, lambda _: None)
@@ -256,7 +258,7 @@ def test_a_run_outlives_the_service_that_forked_it(here: Settings) -> None:
     eventually("workers serves", lambda: PROBES["workers"](here))
 
 
-def test_a_run_killed_while_nobody_watches_is_failed(here: Settings) -> None:
+def test_a_run_killed_while_no_daemon_watches_is_failed(here: Settings) -> None:
     """Service and run killed together: Dagster's run monitoring asks the launcher."""
     run, pid = launch(here)
     before = pids(here)["workers"]
@@ -303,7 +305,7 @@ def test_commands_in_that_directory(
 
 
 def test_down_ends_everything_even_without_supervisord(here: Settings) -> None:
-    """The last test of this file: it kills supervisord, so its services are nobody's."""
+    """The last test of this file: it kills supervisord, so its services have no supervisor."""
     launch(here)
     processes = [psutil.Process(pid) for pid in pids(here).values()]
     children = [child for p in processes for child in p.children(recursive=True)]
@@ -311,10 +313,10 @@ def test_down_ends_everything_even_without_supervisord(here: Settings) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     eventually("the supervisor is gone", lambda: Supervisor(here).pid() is None)
-    assert strays(here.home), "its services outlive it"
+    assert orphans(here.home), "its services outlive it"
     stack.down(here, lambda _: None)
     assert [p for p in [*processes, *children] if p.is_running()] == []
-    assert strays(here.home) == []
+    assert orphans(here.home) == []
     assert [s.health for s in stack_status(here).services] == ["down"] * len(outline(here))
     removed = stack.purge(here)
     assert str(layout.broker_directory(here)) in removed

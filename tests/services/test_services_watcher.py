@@ -1,4 +1,4 @@
-"""The watcher notices that nobody watches, with nothing but files and two questions."""
+"""The watcher notices that the alert sensor does not run, from files and two requests."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_alerts_that_do_not_arrive_are_said_through_the_others(home: Home) -> No
     home.channels.append(Refusing())
     home.start()
     box = Outbox(home.settings.alert_directory, Alerts([Refusing()]), home.clock)
-    box.put([{"event_action": "trigger", "dedup_key": "k"}])
+    box.add([{"event_action": "trigger", "dedup_key": "k"}])
     box.deliver(20)
     assert home.look(890) == []
     (alert,) = home.look(20)
@@ -211,7 +211,7 @@ def test_a_dead_man_service_that_is_away_is_said_once_and_stops_nothing(
     assert "T0KEN4711" not in caplog.text
 
 
-def test_a_state_that_nobody_can_read_begins_anew(home: Home) -> None:
+def test_an_unreadable_state_starts_over(home: Home) -> None:
     home.look()
     (layout.watcher_directory(home.settings) / "state.json").write_text("{")
     home.down = {"spark": "FATAL"}

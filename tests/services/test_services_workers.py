@@ -32,8 +32,8 @@ def server(path: Path) -> Iterator[WorkerServer]:
 
 
 def accept_while(server: WorkerServer, question: object) -> tuple[Job | None, list[bytes]]:
-    """The server's view of one connection, and what the asker was told."""
-    told: list[bytes] = []
+    """The server's view of one connection, and what its client received."""
+    received: list[bytes] = []
 
     def asker() -> None:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -42,32 +42,32 @@ def accept_while(server: WorkerServer, question: object) -> tuple[Job | None, li
             connection.sendall(data + b"\n")
             connection.shutdown(socket.SHUT_WR)
             while part := connection.recv(4096):
-                told.append(part)
+                received.append(part)
 
     thread = threading.Thread(target=asker)
     thread.start()
     job = server._accept()
     thread.join(10)
-    return job, told
+    return job, received
 
 
 def test_ping(server: WorkerServer) -> None:
-    job, told = accept_while(server, {"ping": True})
+    job, received = accept_while(server, {"ping": True})
     assert job is None
-    assert json.loads(b"".join(told)) == {"ready": True, "running": 0}
+    assert json.loads(b"".join(received)) == {"ready": True, "running": 0}
 
 
 @pytest.mark.parametrize("question", [b"not json", b"", {"run_id": "x"}, b"[]", b"17"])
 def test_a_question_that_makes_no_sense_is_hung_up_on(
     server: WorkerServer, question: object
 ) -> None:
-    job, told = accept_while(server, question)
+    job, received = accept_while(server, question)
     assert job is None
-    assert told == []
+    assert received == []
     assert accept_while(server, {"ping": True})[1], "it serves on"
 
 
-def test_changed_code_is_imported_anew_with_socket_and_children_kept(
+def test_changed_code_is_reloaded_with_socket_and_children_kept(
     server: WorkerServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Replaced(BaseException):

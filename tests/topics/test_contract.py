@@ -119,7 +119,7 @@ def contract_with(properties: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "text,told",
+    "text,message",
     [
         ("{", "f.json:1: not JSON"),
         ("[]", '"type": "object"'),
@@ -152,10 +152,10 @@ def contract_with(properties: str) -> str:
         ),
     ],
 )
-def test_what_cannot_be_kept_is_refused_with_its_line(text, told):
+def test_what_cannot_be_kept_is_refused_with_its_line(text, message):
     with pytest.raises(ContractError) as caught:
         load_contract(text, "f.json")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_tabs_do_not_disturb_the_lines():

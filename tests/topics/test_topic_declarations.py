@@ -101,20 +101,20 @@ def test_landed_topics_have_the_brokers_deletion_off():
 def test_errors_name_file_line_key_and_remedy(text, line, words):
     with pytest.raises(TopicError) as caught:
         load_topic(text, "topics/a.yaml")
-    told = str(caught.value)
-    assert told.startswith(f"topics/a.yaml:{line}: ")
+    message = str(caught.value)
+    assert message.startswith(f"topics/a.yaml:{line}: ")
     for word in words:
-        assert word in told
+        assert word in message
 
 
-def test_all_problems_are_told_at_once_and_inside_a_component():
+def test_all_problems_are_reported_at_once_and_inside_a_component():
     text = (
         "type: x.TopicComponent\nattributes:\n  metadata: {name: a}\n"
         "  spec:\n    partitions: x\n  owners: [y]"
     )
     with pytest.raises(TopicError) as caught:
         load_topic(text, "defs.yaml")
-    assert [told.split(": ")[0] for told in str(caught.value).splitlines()] == [
+    assert [message.split(": ")[0] for message in str(caught.value).splitlines()] == [
         "defs.yaml:5",
         "defs.yaml:6",
     ]

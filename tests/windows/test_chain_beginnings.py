@@ -15,7 +15,7 @@ from penstock_platform.windows.freezer import freeze_due
 from penstock_platform.windows.store import LostWindowError, WindowStore
 
 
-def test_a_recreated_topic_begins_a_chain_only_when_told(world):
+def test_a_recreated_topic_begins_a_chain_only_when_asked_to(world):
     cluster, clock, store, freeze = world
     put(cluster, 0, 7)
     clock.advance(60)

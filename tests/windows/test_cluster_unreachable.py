@@ -1,4 +1,4 @@
-"""A cluster that is not there is told of at once, in a sentence that says what to do."""
+"""An unreachable cluster is reported at once, in a sentence that says what to do."""
 
 from __future__ import annotations
 

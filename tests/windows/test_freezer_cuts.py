@@ -115,7 +115,7 @@ def test_a_chain_that_has_no_window_yet_notices_a_cut_too(world):
     assert window.partitions[0].truncated == Truncation(0, 20, 30)
 
 
-def test_a_partition_that_is_not_told_of_stops_the_freeze(world):
+def test_a_partition_missing_from_metadata_stops_the_freeze(world):
     cluster, clock, _store, freeze = world
     clock.advance(60)
     freeze()

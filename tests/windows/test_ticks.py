@@ -26,7 +26,7 @@ from penstock_platform.topics.model.declaration import parse_topic
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.windows import ticks
 from penstock_platform.windows.model.window import ChainError, Window
-from penstock_platform.windows.problems import Problems
+from penstock_platform.windows.sensor_problems import Problems
 from penstock_platform.windows.store import NewIncarnationError, WindowStore
 
 TOPICS = ("a", "b", "c")
@@ -227,7 +227,7 @@ def test_the_alert_sensor_reports_a_malformed_window_and_goes_on(world: World) -
     assert all(o.incident is None for o in translator.check(evaluation))
 
 
-def test_a_cursor_of_another_version_begins_anew(world: World) -> None:
+def test_a_cursor_of_another_version_starts_over(world: World) -> None:
     world.minute()
     for cursor in ('{"x": 3}', "{", "[]", '{"v": 2}', '{"v": 2, "turn": "a", "topics": 7}'):
         world.cursors["window_sensor"] = cursor

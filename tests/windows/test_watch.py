@@ -38,7 +38,7 @@ def test_the_windows_that_wait_are_bounded():
     assert Watch(tuple(range(WAITING_MAX + 5)), WAITING_MAX + 5).room == 0
 
 
-def test_it_is_read_back_and_anything_else_begins_anew():
+def test_it_is_read_back_and_anything_else_starts_over():
     watch = Watch((1, 3), 7, 3)
     assert Watch.from_json(watch.to_json()) == watch
     for raw in (None, 3, {}, {"waiting": ["x"], "unread": 0, "looked": 0}, {"waiting": [1]}):

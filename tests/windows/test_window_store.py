@@ -61,7 +61,7 @@ def test_a_window_is_found_by_its_key(store):
 def test_only_what_continues_the_chain_is_published(store):
     last = store.newest(REF)
     after = make_window({0: (250, 260)}, previous=last)
-    for wrong, told in (
+    for wrong, message in (
         (replace(after, sequence=27), "the place before it is empty"),
         (replace(after, previous=replace(after.previous, sha256="0" * 64)), "its hash of window"),
         (make_window({0: (251, 260)}, previous=last), "does not begin where window 24 ended"),
@@ -70,7 +70,7 @@ def test_only_what_continues_the_chain_is_published(store):
         (replace(after, window=last.window), "is part 1 of its tick"),
         (replace(after, last_truncation=3), "as its last truncation"),
     ):
-        with pytest.raises(ChainError, match=told):
+        with pytest.raises(ChainError, match=message):
             store.publish(wrong)
     assert store.publish(after)
 
@@ -118,7 +118,7 @@ def test_a_window_object_is_read_back_and_other_versions_are_refused():
             Window.from_bytes(json.dumps({**raw, **change}).encode())
 
 
-def test_the_first_windows_start_is_settled_once():
+def test_the_first_windows_start_is_decided_once():
     store = WindowStore(MemoryArchive())
     now = EPOCH + timedelta(minutes=7, seconds=31)
     assert store.partition_start("local", "a", "* * * * *", now) == EPOCH + timedelta(minutes=7)

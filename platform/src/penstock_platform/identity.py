@@ -114,13 +114,13 @@ def require_archive(settings: Settings, archive: Archive, name: str) -> None:
             f"{name} at {settings.s3_endpoint} is {seen}, and this project ({settings.home}) "
             f"works with archive {known.archive_id}; nothing was done. Another project's store "
             "may hold that address (penstock status, penstock up), or the bucket was emptied; to "
-            f"work with what is there from now on: {ADOPT}"
+            f"work with these from now on: {ADOPT}"
         )
     if not settings.s3.endpoint:
         raise IdentityError(
             f"{name} at {settings.s3_endpoint} is {seen}, which this project ({settings.home}) did "
             "not start: it has recorded no archive; nothing was done. Start its own with penstock "
-            f"up (other ports: s3.port), or work with what is there from now on: {ADOPT}"
+            f"up (other ports: s3.port), or work with these from now on: {ADOPT}"
         )
     record(settings, replace(known, archive_id=found or new_archive_id(archive)))
 

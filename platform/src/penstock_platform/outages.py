@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# That somebody did not answer, in the words of the libraries that say so.
+# That a service did not answer, in the words of the libraries.
 _AWAY = re.compile(
     r"could not connect|cannot connect|failed to connect|connect(?:ion)? ?(?:was )?(?:refused|reset"
     r"|closed|aborted|timed out|timeout)|timed? ?out|unreachable|no route to host|no answer"

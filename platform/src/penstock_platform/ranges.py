@@ -170,7 +170,7 @@ def by_partition(ranges: Iterable[OffsetRange]) -> Mapping[int, tuple[OffsetRang
     return {partition: tuple(found) for partition, found in grouped.items()}
 
 
-def tell(ranges: Iterable[OffsetRange], most: int = 5) -> str:
+def describe(ranges: Iterable[OffsetRange], most: int = 5) -> str:
     """The ranges in words, at most so many, then how many more there are."""
     merged = merge(ranges)
     shown = ", ".join(map(str, merged[:most]))

@@ -84,14 +84,14 @@ def test_a_file_of_settings_may_hold_strangers(tmp_path: Path) -> None:
     assert "zookeeper.connect is not known" in errors
 
 
-def test_advertised_listeners_are_what_clients_are_told(
+def test_clients_get_the_advertised_listeners(
     new_broker: Callable[..., BrokerProcess],
 ) -> None:
     """Pitfall 47."""
     broker = new_broker(advertised_listeners="PLAINTEXT://broker.example:9999")
     with RawClient(broker.host, broker.port) as client:
-        (told,) = client.ask(MetadataRequest(topics=[]), 9).brokers
-    assert (told.host, told.port) == ("broker.example", 9999)
+        (node,) = client.ask(MetadataRequest(topics=[]), 9).brokers
+    assert (node.host, node.port) == ("broker.example", 9999)
 
 
 def test_the_table_of_apis() -> None:

@@ -240,7 +240,7 @@ def test_topics_use_a_changed_default_at_once(
 def test_a_default_that_does_not_go_with_what_topics_have(
     new_broker: Callable[..., BrokerProcess], topic: str
 ) -> None:
-    """New overrides are held against it; what is there already stays, over a restart, too."""
+    """New overrides are checked against it; existing ones stay, over a restart, too."""
     broker = new_broker()
     name = "log.cleaner.max.compaction.lag.ms"
     with RawClient(broker.host, broker.port) as raw:
@@ -285,7 +285,7 @@ def test_what_a_running_broker_keeps_is_refused(raw: RawClient) -> None:
 def test_names_that_only_others_know_are_kept_and_hidden(
     new_broker: Callable[..., BrokerProcess],
 ) -> None:
-    """As Apache Kafka: they may be secrets, so that nobody sees their values."""
+    """As Apache Kafka: they may be secrets, so their values are never shown."""
     broker = new_broker()
     with RawClient(broker.host, broker.port) as raw:
         name = "sasl.kerberos.min.time.before.relogin"
@@ -331,16 +331,16 @@ def broker_configs(store: Sections) -> BrokerConfigs:
 def test_nothing_changes_when_it_cannot_be_kept() -> None:
     store = Sections()
     configs = broker_configs(store)
-    heard: list[BrokerConfig] = []
-    configs.listeners.append(heard.append)
+    changes: list[BrokerConfig] = []
+    configs.listeners.append(changes.append)
     run(configs.putting("0", {"log.retention.ms": "5"}))
-    assert [c.log.retention_ms for c in heard] == [5]
+    assert [c.log.retention_ms for c in changes] == [5]
     store.fails = True
     with pytest.raises(KafkaError) as caught:
         run(configs.putting("0", {"log.retention.ms": "6"}))
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert configs.current.log.retention_ms == 5
-    assert len(heard) == 1
+    assert len(changes) == 1
     with pytest.raises(KafkaError):
         run(configs.putting("0", {f"name.{n}": "" for n in range(1_001)}))
 

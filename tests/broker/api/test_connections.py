@@ -250,7 +250,7 @@ def test_a_client_that_leaves_while_its_fetch_waits(broker: BrokerProcess, topic
         client.send(fetch(topic, wait_ms=30_000), 11)
         assert client.is_silent(0.1)
     with RawClient(broker.host, broker.port) as client:
-        answer = client.ask(produce(topic, batch(b"nobody waits")), 8)
+        answer = client.ask(produce(topic, batch(b"no answer")), 8)
         assert answer.responses[0].partition_responses[0].error_code == 0
 
 
@@ -289,7 +289,7 @@ def test_connection_limits(new_broker: Callable[..., BrokerProcess]) -> None:
             except ConnectionClosed:
                 continue
     else:
-        pytest.fail("there is room, and nobody is let in")
+        pytest.fail("there is room, and no connection is accepted")
     for client in clients:
         client.close()
 

@@ -106,13 +106,15 @@ def test_an_incremental_answer_has_what_changed(consumer: Consumer) -> None:
     assert said(consumer.ask((session, 5))) == {}
 
 
-def test_a_high_watermark_and_a_log_start_are_told_once(consumer: Consumer) -> None:
+def test_a_high_watermark_and_a_log_start_are_sent_once(consumer: Consumer) -> None:
     session = consumer.open({0: 0, 1: 0})
     batch = records(b"x" * 500)
     for index in (0, 1):
         produce_to(consumer.client, consumer.topic, index, bytearray(batch))
     first = consumer.ask((session, 1), max_bytes=len(batch) + 30)
-    assert sorted(sizes(first).values()) == [0, len(batch)], "news without room for the records"
+    assert sorted(sizes(first).values()) == [0, len(batch)], (
+        "the new high watermark is sent without records where they do not fit"
+    )
     assert {part.high_watermark for part in said(first).values()} == {1}
     (read,) = [index for index, size in sizes(first).items() if size]
     second = consumer.ask((session, 2), {read: 1}, max_bytes=len(batch) + 30)
@@ -131,7 +133,7 @@ def test_removed_partitions_are_in_no_further_answer(consumer: Consumer) -> None
     assert said(consumer.ask((session, 1), remove=[1, 2])) == {}
     produce_to(consumer.client, consumer.topic, 1, records(b"x"))
     assert said(consumer.ask((session, 2))) == {}
-    assert list(said(consumer.ask((session, 3), {2: 0}))) == [2], "a new partition is told of"
+    assert list(said(consumer.ask((session, 3), {2: 0}))) == [2], "a new partition is in the answer"
     answer = consumer.ask((session, 4), remove=[0, 2])
     assert (answer.error_code, answer.session_id, answer.responses) == (0, 0, [])
     gone = consumer.ask((session, 5))
@@ -169,7 +171,7 @@ def test_names_and_ids_do_not_mix(raw: RawClient, topic: str) -> None:
     assert by_name.ask((by_id.open({0: 0}), 1)).error_code == mixed
 
 
-def test_an_error_is_told_every_time_until_it_is_over(consumer: Consumer) -> None:
+def test_an_error_is_sent_every_time_until_it_is_over(consumer: Consumer) -> None:
     session = consumer.open({0: 0, 1: 0})
     for epoch in (1, 2):
         answer = said(consumer.ask((session, epoch), {0: 99} if epoch == 1 else None))

@@ -28,25 +28,25 @@ STEPS = 120
 
 @dataclass
 class Known:
-    """What a partition is, what its session wants of it, and was told."""
+    """A partition, the offset that its session wants, and what was last sent to the session."""
 
     end: int = 0
     start: int = 0
     offset: int | None = None  # None: not in the session
-    told_end: int = -1
-    told_start: int = -1
+    sent_end: int = -1
+    sent_start: int = -1
 
     def expected(self) -> tuple[int, int, int, bool] | None:
         """(error, high watermark, log start, whether with records), or nothing to say."""
         if self.offset is None:
             return None
         if not self.start <= self.offset <= self.end:
-            self.told_end = self.told_start = -1
+            self.sent_end = self.sent_start = -1
             return ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, False
         has_records = self.offset < self.end
-        if not has_records and (self.told_end, self.told_start) == (self.end, self.start):
+        if not has_records and (self.sent_end, self.sent_start) == (self.end, self.start):
             return None
-        self.told_end, self.told_start = self.end, self.start
+        self.sent_end, self.sent_start = self.end, self.start
         return 0, self.end, self.start, has_records
 
 
@@ -79,7 +79,7 @@ class Run:
             elif dice < 0.18:
                 known.offset = wanted[index] = known.end + 7
             elif dice < 0.22 and sum(k.offset is not None for k in self.known) > 1:
-                known.offset, known.told_end, known.told_start = None, -1, -1
+                known.offset, known.sent_end, known.sent_start = None, -1, -1
                 gone.append(index)
             elif known.offset is not None and dice < 0.6:
                 known.offset = wanted[index] = known.end
@@ -122,7 +122,7 @@ class Run:
 def test_an_incremental_answer_is_what_a_look_at_everything_gives(
     raw: RawClient, topic: str, version: int, seed: int
 ) -> None:
-    """Pitfall 41: nothing is told twice, and nothing is kept from a consumer."""
+    """Pitfall 41: nothing is sent twice, and a consumer misses nothing."""
     run = Run(raw, topic, version, seed)
     run.fetch()
     for _ in range(STEPS):

@@ -234,17 +234,17 @@ def test_groups_of_kinds_that_are_not_here(raw: RawClient, topic: str) -> None:
     assert topic not in listed(states_filter=["Stable"])
 
 
-def test_offsets_of_nobody(raw: RawClient, topic: str) -> None:
+def test_offsets_of_an_unknown_group(raw: RawClient, topic: str) -> None:
     """Pitfall 33, in the old form and the new."""
     asked = OffsetFetchRequest(
-        group_id="nobody", topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
+        group_id="unknown", topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
     )
     for version in range(1, 8):
         answer = raw.ask(asked, version)
         (found,) = answer.topics[0].partitions
         assert answer.error_code == 0
         assert (found.error_code, found.committed_offset, found.metadata) == (0, -1, "")
-    groups = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="nobody", topics=None)])
+    groups = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="unknown", topics=None)])
     (group,) = raw.ask(groups, 8).groups
     assert (group.error_code, group.topics) == (0, [])
 

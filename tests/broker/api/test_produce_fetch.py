@@ -324,7 +324,7 @@ def test_special_timestamps_by_version(raw: RawClient, topic: str) -> None:
     assert [p.error_code for p in twice] == [ErrorCode.INVALID_REQUEST] * 2
 
 
-def test_epochs_are_told_in_every_place_that_a_version_has(raw: RawClient, topic: str) -> None:
+def test_epochs_are_in_every_field_that_a_version_has(raw: RawClient, topic: str) -> None:
     """Pitfalls 5 and 6: the same epoch from Metadata, from ListOffsets, and in the
     batches themselves; committed offsets keep the one that they came with."""
     create(raw, topic)

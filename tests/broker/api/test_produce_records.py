@@ -88,7 +88,7 @@ def test_pitfall_18_a_wrong_crc_is_corrupt(raw: RawClient, topic: str) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED, ids=named(COMPRESSED))
-def test_bombs_are_refused_and_hold_nobody_up(
+def test_bombs_are_refused_and_delay_no_other_client(
     broker: BrokerProcess, raw: RawClient, topic: str, codec: Codec
 ) -> None:
     create(raw, topic, max_message_bytes="20000000")
@@ -194,7 +194,7 @@ def test_other_message_formats_are_invalid(raw: RawClient, topic: str, magic: in
 
 @pytest.mark.parametrize("target", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY, Codec.ZSTD], ids=str)
-def test_a_topic_may_compress_anew(raw: RawClient, topic: str, codec: Codec, target: str) -> None:
+def test_a_topic_may_recompress(raw: RawClient, topic: str, codec: Codec, target: str) -> None:
     create(raw, topic, compression_type=target)
     values = [b"value %d " % n * 20 for n in range(100)]
     assert produce(raw, topic, records(*values, codec=codec)).error_code == 0
@@ -206,7 +206,7 @@ def test_a_topic_may_compress_anew(raw: RawClient, topic: str, codec: Codec, tar
 
 
 @pytest.mark.parametrize(("target", "low", "high"), [("gzip", "1", "9"), ("zstd", "1", "19")])
-def test_compressing_anew_takes_the_effort_asked_for(
+def test_recompressing_takes_the_effort_asked_for(
     raw: RawClient, topic: str, target: str, low: str, high: str
 ) -> None:
     """KIP-390."""
@@ -222,7 +222,7 @@ def test_compressing_anew_takes_the_effort_asked_for(
     assert sizes[1] < sizes[0]
 
 
-def test_pitfall_19_the_size_counts_after_compressing_anew(raw: RawClient, topic: str) -> None:
+def test_pitfall_19_the_size_counts_after_recompressing(raw: RawClient, topic: str) -> None:
     """Pitfall 19: max.message.bytes is checked again, and the error is one that makes Java
     split its batch."""
     create(raw, topic, compression_type="uncompressed", max_message_bytes="10000")

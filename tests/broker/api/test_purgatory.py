@@ -39,7 +39,7 @@ class Want:
         self.completions += 1
 
 
-def test_one_that_fails_leaves_nobody_else_without_an_answer() -> None:
+def test_one_that_fails_leaves_no_other_without_an_answer() -> None:
     clock = SimClock()
     purgatory = DelayedOperations(clock)
 
@@ -66,7 +66,7 @@ def test_a_key_completes_after_the_event_and_only_once() -> None:
     want = Want(10)
     purgatory.park(want, ["a", "b", "a"], clock.monotonic() + 5)
     purgatory.advance("a", 4)
-    purgatory.advance("nobody", 100)
+    purgatory.advance("unknown", 100)
     clock.run_ready()
     assert (want.completions, len(purgatory)) == (0, 1)
     purgatory.advance("b", 6)
@@ -102,7 +102,7 @@ def test_ready_and_overdue_at_once_is_still_once() -> None:
 
 def test_who_looks_again_and_finds_too_little_waits_on() -> None:
     """Pitfall 40: what was appended may not be readable yet. But a key that goes away, the deadline
-    and a stop are told of in any case."""
+    and a stop always complete it."""
     clock = SimClock()
     purgatory = DelayedOperations(clock)
     want, other, last = Want(1), Want(1), Want(1)
@@ -135,7 +135,7 @@ class Watch:
         return False
 
 
-def test_watchers_hear_of_everything_until_they_stop() -> None:
+def test_watchers_are_notified_until_they_stop() -> None:
     clock = SimClock()
     purgatory = DelayedOperations(clock)
     watch, want = Watch(), Want(10)
@@ -168,7 +168,7 @@ def test_cancelled_operations_are_removed() -> None:
     assert (want.completions, other.completions, len(purgatory)) == (0, 1, 0)
 
 
-def test_a_key_that_goes_away_and_a_stop_complete_with_what_there_is() -> None:
+def test_a_key_that_goes_away_and_a_stop_complete_with_the_records_there_are() -> None:
     clock = SimClock()
     purgatory = DelayedOperations(clock)
     wants = [Want(100) for _ in range(3)]

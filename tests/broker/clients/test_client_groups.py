@@ -95,8 +95,8 @@ class Member:
         return {place.partition for place in self.consumer.assignment()}
 
 
-def settle(members: list[Member]) -> None:
-    """Poll until every partition is somebody's and everybody has their part."""
+def poll_until_shared(members: list[Member]) -> None:
+    """Poll until every partition has an owner and each member has its share."""
     deadline = time.monotonic() + WAIT
     even = PARTITIONS // len(members)
     while True:
@@ -106,7 +106,7 @@ def settle(members: list[Member]) -> None:
         total = sum(len(share) for share in shares)
         if total == len(set().union(*shares)) == PARTITIONS and min(map(len, shares)) >= even:
             return
-        assert time.monotonic() < deadline, f"the group does not settle: {shares}"
+        assert time.monotonic() < deadline, f"the partitions are not shared evenly: {shares}"
 
 
 def read_all(members: list[Member], gone: list[Member], values: range) -> None:
@@ -128,15 +128,15 @@ def test_a_rolling_restart_of_members_consumes_everything(
     settings = {"partition_assignment_strategy": strategy}
     members = [Member(broker, group, wide_topic, **settings) for _ in range(3)]
     gone: list[Member] = []
-    settle(members)
+    poll_until_shared(members)
     for turn in range(2):
         produce(broker, wide_topic, range(turn * 60, turn * 60 + 60))
         leaving = members.pop(0)
         leaving.consumer.close()
         gone.append(leaving)
-        settle(members)
+        poll_until_shared(members)
         members.append(Member(broker, group, wide_topic, **settings))
-        settle(members)
+        poll_until_shared(members)
     read_all(members, gone, range(120))
     for member in members:
         member.consumer.close()
@@ -151,13 +151,13 @@ def test_static_members_restart_without_a_rebalance(
         return Member(broker, group, wide_topic, group_instance_id=f"i-{number}")
 
     members = [start(number) for number in range(3)]
-    settle(members)
+    poll_until_shared(members)
     before = [member.share() for member in members]
     counts = [member.assignments for member in members]
     for number in range(3):
         members[number].consumer.close()
         members[number] = start(number)
-        settle(members)
+        poll_until_shared(members)
         counts[number] = 1
         assert [member.share() for member in members] == before
         assert [member.assignments for member in members] == counts
@@ -173,7 +173,7 @@ def test_a_group_lives_through_restarts_of_the_broker(
     create(broker, topic)
     members = [Member(broker, group, topic) for _ in range(2)]
     produce(broker, topic, range(60))
-    settle(members)
+    poll_until_shared(members)
     before = [(member.share(), member.assignments) for member in members]
     for turn in range(1, 3):
         if turn == 1:
@@ -183,7 +183,7 @@ def test_a_group_lives_through_restarts_of_the_broker(
         broker.start()
         produce(broker, topic, range(60 * turn, 60 * turn + 60))
         read_all(members, [], range(60 * turn + 60))
-    settle(members)
+    poll_until_shared(members)
     assert [(member.share(), member.assignments) for member in members] == before
     for member in members:
         member.consumer.close()
@@ -198,9 +198,9 @@ def test_a_commit_of_a_former_generation_is_refused(
 ) -> None:
     """Pitfall 37: during the rebalance the old generation may commit, afterwards it may not."""
     first = Member(broker, group, wide_topic)
-    settle([first])
+    poll_until_shared([first])
     second = Member(broker, group, wide_topic)
-    settle([first, second])
+    poll_until_shared([first, second])
     outsider = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     with pytest.raises(KafkaException) as refused:  # pitfall 39: a simple consumer
         outsider.commit(offsets=[TopicPartition(wide_topic, 0, 1)], asynchronous=False)
@@ -335,5 +335,5 @@ def test_two_families_share_one_group(
         shares = [first.share(), python_members[0].share]
         if all(len(s) == 3 for s in shares) and len(set().union(*shares)) == PARTITIONS:
             break
-        assert time.monotonic() < deadline, f"the group does not settle: {shares}"
+        assert time.monotonic() < deadline, f"the partitions are not shared evenly: {shares}"
     first.consumer.close()

@@ -204,7 +204,7 @@ def _await_shares(members: list[Consumer], total: int = 4) -> list[int]:
         shares = [len(member.assignment()) for member in members]
         if sum(shares) == total and all(shares):
             return shares
-    pytest.fail(f"the group does not settle: {shares}")
+    pytest.fail(f"the partitions are not shared evenly: {shares}")
 
 
 MEMBER = """
@@ -410,7 +410,7 @@ def test_offsets_by_time(broker: BrokerProcess, admin: AdminClient, topic: str) 
 def test_a_topic_that_is_made_again_is_another_topic(
     broker: BrokerProcess, admin: AdminClient, topic: str, group: str
 ) -> None:
-    """Pitfall 48: empty, another id, and nobody's old offsets."""
+    """Pitfall 48: empty, another id, and no old offsets."""
     create(admin, topic)
     produce(broker, topic, [b"old"] * 5)
     source = consumer(broker, group)

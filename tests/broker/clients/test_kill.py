@@ -1,4 +1,4 @@
-"""kill -9 under load: what was acknowledged is there, once, at the offset that was told."""
+"""kill -9 under load: what was acknowledged is there, once, at the acknowledged offset."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 
 import pytest
-from group_house import NONE, Harness
+from group_harness import NONE, Harness
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -61,7 +61,7 @@ def test_a_commit_that_cannot_be_written_is_not_taken() -> None:
     assert harness.committed("g") == 5
 
 
-def test_an_assignment_that_cannot_be_written_reaches_nobody(
+def test_an_assignment_that_cannot_be_written_reaches_no_member(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     harness = Harness()
@@ -84,7 +84,7 @@ def test_an_assignment_that_cannot_be_written_reaches_nobody(
 
 
 def test_a_group_whose_records_cannot_be_read_is_not_unknown() -> None:
-    """Pitfall 38: nobody is told UNKNOWN_MEMBER_ID, or -1, and begins anew."""
+    """Pitfall 38: no member gets UNKNOWN_MEMBER_ID, or the offset -1, and starts over."""
     harness = Harness()
     harness.commit("g", 5)
     member = harness.stable("g")
@@ -171,10 +171,10 @@ def test_metadata_of_offsets_has_a_limit() -> None:
 
 def test_unknown_groups() -> None:
     harness = Harness()
-    assert harness.groups.offsets.of("nobody") == {}
-    assert harness.groups.delete("nobody") is ErrorCode.GROUP_ID_NOT_FOUND
-    assert harness.groups.heartbeat("nobody", "m", None, 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert harness.groups.leave("nobody", [("m", None)]) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert harness.groups.offsets.of("unknown") == {}
+    assert harness.groups.delete("unknown") is ErrorCode.GROUP_ID_NOT_FOUND
+    assert harness.groups.heartbeat("unknown", "m", None, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.groups.leave("unknown", [("m", None)]) == [ErrorCode.UNKNOWN_MEMBER_ID]
     with pytest.raises(KafkaError) as refused:
         harness.groups.heartbeat("", "m", None, 1)
     assert refused.value.code is ErrorCode.INVALID_GROUP_ID
@@ -203,7 +203,7 @@ def test_a_stable_group_keeps_the_offsets_of_what_it_subscribes_to() -> None:
     assert harness.log_end("g") == end + 1, "nothing is written where there is nothing"
 
 
-def test_a_group_whose_subscription_nobody_understands_keeps_everything() -> None:
+def test_a_group_with_an_unreadable_subscription_keeps_everything() -> None:
     harness = Harness()
     member = harness.stable("g")
     harness.commit("g", 5, generation=1, member=member)
@@ -324,7 +324,7 @@ def test_offsets_of_empty_groups_expire_and_those_of_others_do_not() -> None:
 
 
 def test_a_long_history_is_replayed_to_its_end() -> None:
-    """Of each key the last record counts, tombstones too, whatever stood between them."""
+    """Of each key the last record counts, tombstones too, whatever is between them."""
     harness = Harness()
     harness.stable("m")
     for number in range(400):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from group_house import NONE, Harness
+from group_harness import NONE, Harness
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode
@@ -32,13 +32,13 @@ def sync(harness: Harness, group: str, member: str) -> SyncResult:
 # -- ids -----------------------------------------------------------------------------------------
 
 
-def test_members_of_a_group_that_nobody_knows() -> None:
+def test_members_of_an_unknown_group() -> None:
     harness = Harness()
-    joined = harness.join("nobody", "m")
+    joined = harness.join("unknown", "m")
     assert joined is not None
     assert (joined.error, joined.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "m")
-    assert sync(harness, "nobody", "m").error is ErrorCode.UNKNOWN_MEMBER_ID
-    codes = harness.groups.leave("nobody", [("m", None), ("n", None)])
+    assert sync(harness, "unknown", "m").error is ErrorCode.UNKNOWN_MEMBER_ID
+    codes = harness.groups.leave("unknown", [("m", None), ("n", None)])
     assert codes == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
     assert harness.groups.groups() == []
 

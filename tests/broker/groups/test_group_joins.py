@@ -16,8 +16,8 @@ from penstock_broker.groups.roster import PENDING_MEMBERS_MAX
 from penstock_broker.groups.states import GroupState
 
 
-def test_first_join_is_told_to_come_back_with_an_id() -> None:
-    """Pitfall 34, KIP-394: and the id that nobody uses expires."""
+def test_the_first_join_gets_member_id_required() -> None:
+    """Pitfall 34, KIP-394: and an unused id expires."""
     simulated = SimulatedGroup()
     answer = simulated.join("a")
     assert answer is not None
@@ -157,7 +157,7 @@ def test_the_first_join_does_not_wait_for_ids_that_were_handed_out() -> None:
     assert simulated.joins["a"][-1].generation_id == 2
 
 
-def test_who_is_refused_with_an_id_in_hand_holds_nobody_up() -> None:
+def test_a_refused_member_with_an_id_delays_no_rebalance() -> None:
     """The join waits for ids that were handed out, but not for one that has been refused."""
     simulated, (a, _b) = stable_group("a", "b")
     simulated.leave(_b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from group_house import NONE, Harness, subscription
+from group_harness import NONE, Harness, subscription
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -88,7 +88,7 @@ def test_a_generation_of_an_unknown_group(generation: int) -> None:
 
 def test_offsets_of_an_unknown_group_cannot_be_deleted() -> None:
     with pytest.raises(KafkaError) as refused:
-        Harness().groups.offsets.delete("nobody", [("t", 0)])
+        Harness().groups.offsets.delete("unknown", [("t", 0)])
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 

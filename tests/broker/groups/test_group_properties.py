@@ -148,7 +148,7 @@ class GroupMachine(RuleBasedStateMachine):
         def synced(result: JoinResult | SyncResult) -> None:
             assert isinstance(result, SyncResult)
             if result.error is ErrorCode.NONE and result.assignment and client.instance is None:
-                assert result.assignment == asked.encode(), "nobody gets another's part"
+                assert result.assignment == asked.encode(), "no member gets another's part"
 
         self.simulated.carry_out(self.group.sync(request, self.once(synced), self.simulated.now))
 
@@ -188,7 +188,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.group.state is GroupState.STABLE)
     @rule()
     def restart(self) -> None:
-        """The broker restarts: nobody waits in a stable group, so nothing is lost."""
+        """The broker restarts: no member waits in a stable group, so nothing is lost."""
         stored = self.group.stored(0)
         self.simulated.group = Group("g", self.group.rebalance.limits)
         self.group.restore(stored, self.simulated.now)
@@ -228,7 +228,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert deadline is not None, "who waits has a deadline"
 
     def teardown(self) -> None:
-        """Left alone, every group comes to rest, and nobody waits for ever."""
+        """Left alone, every group comes to rest, and no member waits for ever."""
         for _ in range(40):
             self.time_passes(31_000)
         assert self.open_waiters == 0

@@ -45,7 +45,7 @@ def test_a_member_that_does_not_come_to_the_join_is_left_out() -> None:
 
 def test_the_leader_joining_again_rebalances_even_unchanged() -> None:
     simulated, (a, b) = stable_group("a", "b")
-    assert simulated.join("b", b) is not None, "a follower is told the generation"
+    assert simulated.join("b", b) is not None, "a follower gets the generation"
     assert simulated.group.state is GroupState.STABLE
     assert simulated.join("a", a) is None
     assert simulated.group.state is GroupState.PREPARING

@@ -47,7 +47,7 @@ def test_commits_and_syncs_prolong_a_session() -> None:
     assert a not in simulated.group.members
 
 
-def test_a_session_begins_anew_when_the_sync_that_was_waited_for_fails() -> None:
+def test_a_session_starts_over_when_the_sync_that_was_waited_for_fails() -> None:
     """As in Kafka (``propagateAssignment``): it did not count while the member waited."""
     for failed in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
         simulated, a, b = two_joined()

@@ -2,7 +2,7 @@
 
 The clients here keep to the protocol as librdkafka and the Java client do. Whatever happens to
 them, no partition has two owners in one generation; and when the trouble is over, the group comes
-to rest with every partition in the hands of somebody alive. ``PENSTOCK_SEED`` replays one run.
+to rest with every partition owned by a live member. ``PENSTOCK_SEED`` replays one run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from group_house import NONE, Harness, subscription
+from group_harness import NONE, Harness, subscription
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.groups.members import (
@@ -32,7 +32,7 @@ PARTITIONS = 8
 HEARTBEAT_MS = 1_000
 BACKOFF_MS = 100
 REQUEST_TIMEOUT_MS = 15_000
-SETTLE_MS = 120_000
+QUIET_MS = 120_000
 SEEDS = [int(os.environ["PENSTOCK_SEED"])] if "PENSTOCK_SEED" in os.environ else list(range(40))
 
 Result = JoinResult | SyncResult
@@ -243,7 +243,7 @@ def check_rest(world: World) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_happens_every_partition_ends_with_one_living_owner(seed: int) -> None:
-    """Pitfalls 34, 35, 36: ids that nobody uses, members dying in every state, static ones."""
+    """Pitfalls 34, 35, 36: unused ids, members dying in every state, static ones."""
     world = World(seed)
     random = world.random
     for number in range(random.randint(2, 6)):
@@ -271,18 +271,18 @@ def test_whatever_happens_every_partition_ends_with_one_living_owner(seed: int) 
             world.kill_broker()
         world.clock.advance(random.choice([0, 1, 50, 700, 3_000, 12_000]))
     world.loss = 0.0
-    world.clock.advance(SETTLE_MS)
+    world.clock.advance(QUIET_MS)
     check_rest(world)
 
 
 @pytest.mark.parametrize("seed", SEEDS[:10])
 def test_a_rolling_restart_of_static_members_moves_nothing(seed: int) -> None:
-    """Pitfall 36: nobody else notices, not even when the broker restarts in between."""
+    """Pitfall 36: no other member notices, not even when the broker restarts in between."""
     world = World(seed)
     clients = [Client(world, f"s{n}", static=True, session_ms=20_000) for n in range(4)]
     for client in clients:
         client.start()
-    world.clock.advance(SETTLE_MS)
+    world.clock.advance(QUIET_MS)
     check_rest(world)
     before = {client.name: (client.generation, client.assignment) for client in clients}
     for client in world.random.sample(clients, 4):
@@ -303,7 +303,7 @@ def test_a_rolling_restart_of_dynamic_members_leaves_nothing_alone(seed: int) ->
     clients = [Client(world, f"d{n}", static=False, session_ms=20_000) for n in range(4)]
     for client in clients:
         client.start()
-    world.clock.advance(SETTLE_MS)
+    world.clock.advance(QUIET_MS)
     for client in world.random.sample(clients, 4):
         client.stop()
         world.clock.advance(3 * HEARTBEAT_MS)
@@ -313,12 +313,12 @@ def test_a_rolling_restart_of_dynamic_members_leaves_nothing_alone(seed: int) ->
         check_rest(world)
 
 
-def test_an_id_that_nobody_uses_delays_a_rebalance_for_its_session_only() -> None:
+def test_an_unused_id_delays_a_rebalance_for_its_session_only() -> None:
     """Pitfall 34: it is waited for, as in Kafka, and then removed."""
     world = World(0)
     first = Client(world, "first", static=False, session_ms=6_000)
     first.start()
-    world.clock.advance(SETTLE_MS)
+    world.clock.advance(QUIET_MS)
     assert world.harness.join(GROUP, metadata=subscription([TOPIC])) is not None  # session 10 s
     second = Client(world, "second", static=False, session_ms=6_000)
     second.start()

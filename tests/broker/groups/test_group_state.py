@@ -31,7 +31,7 @@ def test_an_event_that_is_not_in_the_table_is_a_bug() -> None:
         group.rebalance.move(Event.ASSIGNED)
 
 
-def test_a_group_that_was_deleted_answers_nobody() -> None:
+def test_a_group_that_was_deleted_answers_no_member() -> None:
     simulated, (a,) = stable_group("a")
     simulated.leave(a)
     group = simulated.group
@@ -49,7 +49,7 @@ def test_a_group_that_was_deleted_answers_nobody() -> None:
 def test_a_group_that_is_restored_is_what_it_was() -> None:
     simulated, (a, b) = stable_group("a", "b", instances=True)
     stored = simulated.group.stored(1)
-    for leader, expected in ((b, b), ("nobody", a)):
+    for leader, expected in ((b, b), ("unknown", a)):
         stored.leader = leader
         other = Group("g", GroupLimits(size_max=2))
         other.restore(stored, 0.0)

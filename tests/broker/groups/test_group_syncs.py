@@ -21,7 +21,7 @@ def test_followers_wait_for_the_leaders_assignment() -> None:
     assert simulated.syncs["b"][0].assignment == b"2"
 
 
-def test_a_failed_write_of_the_assignment_reaches_nobody() -> None:
+def test_a_failed_write_of_the_assignment_reaches_no_member() -> None:
     simulated, a, b = two_joined()
     simulated.sync("b", b)
     simulated.store_error = ErrorCode.NOT_COORDINATOR

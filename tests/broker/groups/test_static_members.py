@@ -30,7 +30,7 @@ class TestStaticMembers:
         assert group.commit_allowed(b, "i-b", 1, simulated.now) is ErrorCode.FENCED_INSTANCE_ID
         assert simulated.leave(b, "i-b") is ErrorCode.FENCED_INSTANCE_ID
 
-    def test_a_restarted_leader_is_not_told_that_it_leads(self) -> None:
+    def test_a_restarted_leader_does_not_learn_that_it_leads(self) -> None:
         simulated, (a, _b) = stable_group("a", "b", instances=True)
         back = simulated.join("a", instance="i-a")
         assert back is not None
@@ -138,7 +138,7 @@ class TestStaticMembers:
         assert b in simulated.group.members
 
     def test_a_return_that_cannot_be_stored_is_undone(self) -> None:
-        """Nobody learns an id that a broker which starts again would not know."""
+        """No member learns an id that a broker which starts again would not know."""
         simulated, (_a, b) = stable_group("a", "b", instances=True)
         simulated.store_error = ErrorCode.NOT_COORDINATOR
         simulated.group.roster.take_changes()

@@ -132,9 +132,9 @@ class Result:
 class Fuzzer:
     """One run: ``frames`` of them, or until ``seconds`` are over."""
 
-    def __init__(self, seed: int, say: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, seed: int, log: Callable[[str], None] = lambda text: None) -> None:
         self._chance = random.Random(seed)
-        self._say = say
+        self._log = log
         self.result = Result()
         self._tracebacks = _Tracebacks()
         self._escaped: list[str] = []
@@ -227,7 +227,7 @@ class Fuzzer:
         self._escaped.clear()
         for problem in problems:
             result.failures.append((data.hex(), problem))
-            self._say(f"{data.hex()}\n{problem}\n")
+            self._log(f"{data.hex()}\n{problem}\n")
 
     def _check_logs(self, broker: Broker) -> None:
         """What is stored can be read, whatever was sent."""
@@ -243,7 +243,7 @@ class Fuzzer:
                         if problem is not None:
                             found = bytes(batch.view[: batch.size_bytes]).hex()
                             self.result.failures.append((found, f"stored: {problem}"))
-                            self._say(f"{found}\nstored in {name}: {problem}\n")
+                            self._log(f"{found}\nstored in {name}: {problem}\n")
                         offset = batch.next_offset
 
 
@@ -281,7 +281,7 @@ def main(arguments: list[str]) -> int:
     seed = int(arguments[1]) if len(arguments) > 1 else random.randrange(1 << 30)
     print(f"seed {seed}, {seconds:.0f} s", flush=True)  # noqa: T201
     began = time.monotonic()
-    result = Fuzzer(seed, say=lambda text: print(text, flush=True)).run(seconds=seconds)  # noqa: T201
+    result = Fuzzer(seed, log=lambda text: print(text, flush=True)).run(seconds=seconds)  # noqa: T201
     took = time.monotonic() - began
     print(  # noqa: T201
         f"{result.frames} frames in {took:.0f} s ({result.frames / took:.0f}/s): "

@@ -50,7 +50,7 @@ def test_the_brokers_own_bound_on_a_fetch_holds_whatever_the_client_allows() -> 
 
 
 async def _delete_unsynced(broker: Broker) -> None:
-    """With flush.messages=1 the high watermark stands still until a sync; here none comes."""
+    """With flush.messages=1 the high watermark does not move until a sync; here none comes."""
     broker.logs.group_flush.submit = lambda job, done: None
     broker.topics.create("t", 1, {"flush.messages": "1"})
     append(broker, 3)

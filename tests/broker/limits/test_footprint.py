@@ -122,7 +122,7 @@ def test_ids_that_are_handed_out_are_charged_until_they_expire() -> None:
     harness = Harness(bytes_max=1 << 20)
     harness.join("g", 10)
     before = harness.total
-    harness.groups.delete("nobody")
+    harness.groups.delete("unknown")
     harness.clock.advance(400_000)
     assert harness.total < before, "its session ended"
 

@@ -69,12 +69,12 @@ async def test_each_topic_that_grows_has_its_own_error(tmp_path: Path) -> None:
     async with serving(tmp_path, {"max.broker.partitions": "8"}) as (broker, _, ask):
         await ask(lambda client: client.ask(create_request("a", "b", "c", partitions=1), 7))
         await ask(lambda client: client.ask(create_request("large", partitions=2), 7))
-        names = ("a", "b", "nobody", "b", "large", "c")
+        names = ("a", "b", "unknown", "b", "large", "c")
         grown = await ask(lambda client: client.ask(grow_request(2, *names), 3))
         assert {each.name: each.error_code for each in grown.results} == {
             "a": ErrorCode.NONE,
             "b": ErrorCode.INVALID_REQUEST,  # named twice
-            "nobody": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "unknown": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             "large": ErrorCode.INVALID_PARTITIONS,
             "c": ErrorCode.NONE,
         }

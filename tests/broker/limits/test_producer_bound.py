@@ -7,10 +7,10 @@ from penstock_broker.log.producer_state import AppendedBatch, ProducerState
 
 def write(state: ProducerState, producer: int, sequence: int, now_ms: int, **more: bool) -> None:
     state.check(producer, 0, sequence, sequence)
-    state.note(producer, 0, AppendedBatch(sequence, sequence, now_ms, now_ms, 0), now_ms, **more)
+    state.update(producer, 0, AppendedBatch(sequence, sequence, now_ms, now_ms, 0), now_ms, **more)
 
 
-def test_ids_that_nobody_gave_out_cannot_fill_memory() -> None:
+def test_ids_that_were_never_given_out_cannot_fill_memory() -> None:
     """A producer that writes is not evicted meanwhile: a duplicate is still detected."""
     state = ProducerState()
     state.producers_max = 100

@@ -314,7 +314,7 @@ async def test_a_client_that_leaves_while_its_topic_is_being_saved(tmp_path: Pat
         await ask(leave)
         for connection in broker.listeners.limits.all():
             connection.abort(None)
-        assert broker.metadata.topic("t") is None, "nobody sees what is not on the disk"
+        assert broker.metadata.topic("t") is None, "no client sees what is not on the disk"
         gate.set()
         await until_async("the topic is there", lambda: broker.metadata.topic("t"))
         assert broker.replicas.has_partition("t", 1)

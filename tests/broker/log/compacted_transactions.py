@@ -22,7 +22,7 @@ class Transactions:
         self.sequences: dict[int, int] = {}
         self.open: dict[int, list[int]] = {}
         self.aborted: set[int] = set()
-        """Offsets of records that nobody may see."""
+        """Offsets of records that no consumer may see."""
 
     def write(self, producer_id: int) -> None:
         count = self.random.randint(1, 3)

@@ -120,7 +120,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def table_of(records: Sequence[Record]) -> dict[bytes | None, bytes]:
-    """What somebody knows who has read all records: the last value of each key."""
+    """What a reader of all records knows: the last value of each key."""
     table: dict[bytes | None, bytes] = {}
     for record in records:
         if record.value is None:

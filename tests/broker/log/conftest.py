@@ -1,4 +1,4 @@
-"""Fixtures of the storage floor's tests."""
+"""Fixtures for the tests of the log."""
 
 from __future__ import annotations
 

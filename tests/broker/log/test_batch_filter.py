@@ -110,7 +110,7 @@ def test_what_a_newer_record_replaces_goes(codec: Codec) -> None:
     assert (found.base_timestamp, found.max_timestamp) == (100, 102)
 
 
-def test_a_batch_of_which_all_stays_is_not_written_anew() -> None:
+def test_a_batch_of_which_all_stays_is_not_rewritten() -> None:
     given = batch(10, (b"a", b"1"), (b"b", b"2"))
     assert apply(given, map_of(given)) is given
 

@@ -91,7 +91,7 @@ def test_nothing_need_become_of_old_segments() -> None:
 
 
 def test_file_and_assignments(tmp_path: Path) -> None:
-    """A file written for Apache Kafka holds settings that are unknown here: told, not refused."""
+    """A file written for Apache Kafka holds settings that are unknown here: logged, not refused."""
     path = tmp_path / "server.properties"
     path.write_text(
         "# a comment\n! another\n\nbroker.id=7\nlog.segment.bytes = 5000\nzookeeper.connect=z\n"

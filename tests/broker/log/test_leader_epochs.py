@@ -12,7 +12,7 @@ from penstock_broker.log.leader_epochs import LeaderEpochs
 def test_an_epoch_ends_where_the_next_begins() -> None:
     epochs = LeaderEpochs()
     for epoch, offset in ((2, 10), (5, 30), (6, 35)):
-        epochs.note(epoch, offset)
+        epochs.assign(epoch, offset)
     assert epochs.end_of(2, 40) == (2, 30)
     assert epochs.end_of(3, 40) == (2, 30), "the largest up to the one asked for"
     assert epochs.end_of(5, 40) == (5, 35)
@@ -24,7 +24,7 @@ def test_an_epoch_before_all_known_ones_ended_where_they_begin() -> None:
     """A log that was wiped and grew again says 0; one that retention shortened, its start."""
     epochs = LeaderEpochs()
     assert epochs.end_of(1, 0) == (-1, -1)
-    epochs.note(4, 0)
+    epochs.assign(4, 0)
     assert epochs.end_of(1, 7) == (1, 0)
     epochs.advance_to(5)
     assert epochs.end_of(1, 7) == (1, 5)
@@ -44,7 +44,7 @@ def test_an_epoch_before_all_known_ones_ended_where_they_begin() -> None:
 def test_epochs_below_a_new_start_go(start: int, left: list[tuple[int, int]]) -> None:
     epochs = LeaderEpochs()
     for epoch, offset in ((2, 10), (5, 30), (6, 35)):
-        epochs.note(epoch, offset)
+        epochs.assign(epoch, offset)
     epochs.advance_to(start)
     assert epochs.entries() == left
 
@@ -74,7 +74,7 @@ def test_any_history_is_that_of_a_plain_list(history: list[tuple[str, int, int]]
     for step, epoch, offset in history:
         if step == "note":
             begins = all(epoch > known for known, _ in entries)
-            assert epochs.note(epoch, offset) == begins
+            assert epochs.assign(epoch, offset) == begins
             if begins:
                 entries = [entry for entry in entries if entry[1] < offset] + [(epoch, offset)]
         elif step == "truncate":

@@ -100,7 +100,7 @@ def test_a_section_of_the_metadata_survives_a_kill(broker: Broker) -> None:
     assert broker.metadata.section("quotas") == {"app": {"producer_byte_rate": 1.0}}
 
 
-def test_raising_the_epochs_of_many_partitions_makes_each_topic_anew_once(
+def test_raising_the_epochs_of_many_partitions_makes_each_topic_again_once(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a kill all of them are raised: a new topic for each would be quadratic."""

@@ -206,7 +206,7 @@ def test_what_lies_behind_the_checkpoint_is_checked(bench: Bench) -> None:
 
 
 def test_without_a_recovery_point_all_is_checked(bench: Bench) -> None:
-    """Its checkpoint is damaged, or somebody has removed it."""
+    """Its checkpoint is damaged, or it was removed."""
     log = bench.open()
     for value in "abc":
         bench.append(log, value)

@@ -178,7 +178,7 @@ async def test_a_reader_keeps_the_bytes_of_a_replaced_segment(bench: CompactedBe
 
 
 async def test_every_crash_leaves_a_log_with_the_same_table(seed: int) -> None:
-    """Killed, or without power, at every call of the disk in turn: what somebody knows who reads
+    """Killed, or without power, at every call of the disk in turn: what a reader knows who reads
     all of the log is the same, no offset has another record, and a next compaction works."""
     random = Random(seed)
     at = 0

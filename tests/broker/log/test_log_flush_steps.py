@@ -20,7 +20,7 @@ STEPS = 12
 
 
 class SteppedFiles(MemFiles):
-    """A disk that lets somebody else go on before a certain call of those who use it."""
+    """A disk that lets another thread run before a certain call of those who use it."""
 
     def __init__(self) -> None:
         super().__init__()

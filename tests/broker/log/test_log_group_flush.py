@@ -59,7 +59,7 @@ def test_appends_share_a_sync(broker: Broker) -> None:
     syncs.finish()
     assert partition.high_watermark == 5
     assert not syncs.waiting
-    assert sum(advanced) == partition.size_bytes, "those who wait are told of every byte"
+    assert sum(advanced) == partition.size_bytes, "the waiting fetches are notified of every byte"
 
 
 def test_what_readers_saw_survives_a_power_cut(broker: Broker, seed: int) -> None:
@@ -96,7 +96,7 @@ def test_switched_on_nothing_disappears(broker: Broker) -> None:
 
 
 def test_a_failed_sync_takes_the_partition_offline(broker: Broker) -> None:
-    """Nobody who waits is told yes, and the kernel is not asked a second time."""
+    """No waiting append succeeds, and the kernel is not asked a second time."""
     syncs = Syncs(broker)
     failed: list[tuple[str, int]] = []
     broker.replicas.failure_listeners.append(lambda *key: failed.append(key))

@@ -105,7 +105,7 @@ async def test_a_compacted_batch_says_how_late_its_records_are() -> None:
     log = bench.open()
     bench.put(log, ("a", "1"), ("b", "2"), ("c", "3"))  # a millisecond apart each
     bench.put(log, ("b", "4"), ("c", "5"))
-    bench.put(log, ("gone", None), ("stay", "x"))  # its times are counted anew, from its horizon
+    bench.put(log, ("gone", None), ("stay", "x"))  # its times are counted again, from its horizon
     for number in range(10):
         bench.put(log, ("k", f"{number}"))
     first = read_all(log)[0]

@@ -89,7 +89,7 @@ class Model:
         return base
 
     def repeat(self) -> None:
-        """The producer did not hear the answer."""
+        """The producer did not get the answer."""
         if self.last_sent is None:
             return
         base, sequence, count = self.last_sent

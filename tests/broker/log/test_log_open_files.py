@@ -46,7 +46,7 @@ def test_many_partitions_with_few_descriptors(tmp_path: Path) -> None:
 
 
 def test_files_that_are_on_the_disk_are_closed_first(tmp_path: Path) -> None:
-    """The kernel tells of a failed write those who have the file open."""
+    """The kernel reports a failed write to those who have the file open."""
     broker = Broker(OsFiles(), tmp_path / "data")
     broker.replicas.create_topic("t", 30, {})
     logs = [broker.replicas.partition("t", index).log for index in range(30)]

@@ -1,4 +1,4 @@
-"""What a broken disk does to a running broker: one partition goes offline, and everybody is told.
+"""What a broken disk does to a running broker: one partition goes offline, with an error.
 
 Over the wire, on a simulated disk: the error of the request that met it, the metadata afterwards,
 the other partitions, and the process, which lives.
@@ -143,7 +143,7 @@ def test_an_error_on_read(harness: Harness) -> None:
 
 
 def test_an_error_on_a_sync_that_producers_wait_for(harness: Harness) -> None:
-    """They are told KAFKA_STORAGE_ERROR, which they retry, not that it took too long."""
+    """They get KAFKA_STORAGE_ERROR, which they retry, not a timeout."""
     harness.create("synced", flush_messages="1")
     assert harness.produce("synced") is ErrorCode.NONE
     harness.files.fail("sync", errno.EIO, path_part="synced-0")
@@ -153,7 +153,7 @@ def test_an_error_on_a_sync_that_producers_wait_for(harness: Harness) -> None:
 
 
 def test_a_full_disk_is_no_reason_to_go_offline(harness: Harness) -> None:
-    """The producer is told to try again, and can when there is room."""
+    """The producer gets a retriable error, and succeeds once there is space."""
     harness.files.capacity_bytes = (
         harness.files.space(DATA_DIR)[0] - harness.files.space(DATA_DIR)[1]
     )
@@ -235,7 +235,7 @@ def test_damage_that_a_start_meets_takes_one_partition_offline(harness: Harness)
     )
 
 
-def test_a_waiting_fetch_hears_of_it(harness: Harness) -> None:
+def test_a_waiting_fetch_gets_the_error(harness: Harness) -> None:
     part = FetchPartition(partition=0, fetch_offset=8, partition_max_bytes=1000)
     request = FetchRequest(
         max_wait_ms=3_600_000,

@@ -135,7 +135,7 @@ def test_repetitions_are_known_after_a_restart(bench: Bench, clean: bool) -> Non
 
 
 @pytest.mark.parametrize("damage", ["missing", "flipped", "short"])
-def test_without_snapshots_the_log_tells(bench: Bench, damage: str) -> None:
+def test_without_snapshots_the_state_comes_from_the_log(bench: Bench, damage: str) -> None:
     bench.overrides = {"segment.bytes": "400"}
     log = bench.open()
     for number in range(12):
@@ -220,7 +220,7 @@ def test_snapshot_round_trip(seed: int) -> None:
         sequence = random.randrange(2**31)
         last = (sequence + count) % 2**31
         batch = AppendedBatch(sequence, last, offset, offset + count, random.randrange(-1, 2**42))
-        state.note(random.randrange(20), random.randrange(3), batch, random.randrange(2**42))
+        state.update(random.randrange(20), random.randrange(3), batch, random.randrange(2**42))
     data = state.to_snapshot(77)
     other = ProducerState()
     assert other.load_snapshot(data) == 77
@@ -232,7 +232,7 @@ def test_snapshot_round_trip(seed: int) -> None:
 
 def test_a_snapshot_with_any_byte_changed_is_not_used() -> None:
     state = ProducerState()
-    state.note(7, 1, AppendedBatch(3, 4, 0, 1, 5), 6, is_transactional=True)
+    state.update(7, 1, AppendedBatch(3, 4, 0, 1, 5), 6, is_transactional=True)
     data = state.to_snapshot(2)
     for at in range(len(data)):
         changed = bytearray(data)
@@ -243,9 +243,9 @@ def test_a_snapshot_with_any_byte_changed_is_not_used() -> None:
 
 def test_a_snapshot_replaces_what_was_open_and_knows_a_transaction_from_offset_0() -> None:
     state = ProducerState()
-    state.note(7, 1, AppendedBatch(0, 0, 0, 0, 5), 6, is_transactional=True)
+    state.update(7, 1, AppendedBatch(0, 0, 0, 0, 5), 6, is_transactional=True)
     other = ProducerState()
-    other.note(8, 1, AppendedBatch(0, 0, 3, 3, 5), 6, is_transactional=True)
+    other.update(8, 1, AppendedBatch(0, 0, 3, 3, 5), 6, is_transactional=True)
     assert other.load_snapshot(state.to_snapshot(1)) == 1
     assert other.transactions.begun == {7: 0}
     assert list(other.producers()) == [7]
@@ -254,6 +254,6 @@ def test_a_snapshot_replaces_what_was_open_and_knows_a_transaction_from_offset_0
 def test_producers_expire_by_the_millisecond() -> None:
     state = ProducerState()
     for number in range(3):
-        state.note(number, 0, AppendedBatch(0, 0, number, number, 0), 10 + number)
+        state.update(number, 0, AppendedBatch(0, 0, number, number, 0), 10 + number)
     assert state.expire(11) == 1
     assert list(state.producers()) == [1, 2]

@@ -164,7 +164,7 @@ def test_files_are_renamed_first_and_removed_after_the_delay(broker: Broker) -> 
 
 
 def test_what_a_kill_leaves_is_removed_at_the_start(broker: Broker) -> None:
-    """Also when the rename itself did not come to pass: the start of the log is on the disk."""
+    """Also when the rename itself failed: the start of the log is on the disk."""
     broker.replicas.create_topic("t", 1, {"segment.bytes": "200"})
     fill(broker)
     broker.logs.run_in_background = lambda job: None  # killed before it ran

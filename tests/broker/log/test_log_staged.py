@@ -47,7 +47,7 @@ def test_one_write_for_all(broker: Broker) -> None:
     results = stage(broker, *(f"{n}" for n in range(50)))
     assert [result.base_offset for result in results] == list(range(1, 51))
     assert disk(broker).writes == writes
-    assert broker.values("t") == ["first"], "nobody sees what is not written"
+    assert broker.values("t") == ["first"], "no reader sees what is not written"
     commit(broker)
     assert disk(broker).writes == writes + 1
     assert broker.values("t") == ["first", *(f"{n}" for n in range(50))]

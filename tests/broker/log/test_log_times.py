@@ -85,7 +85,7 @@ def test_the_largest_timestamp_is_that_of_its_first_record(bench: Bench) -> None
 
 
 def test_log_append_time_is_the_brokers_and_the_crc_is_right(bench: Bench) -> None:
-    """Pitfall 16: maxTimestamp and attribute are rewritten, the CRC anew; the answer says so."""
+    """Pitfall 16: maxTimestamp and attribute are rewritten, the CRC again; the answer says so."""
     bench.overrides = {"message.timestamp.type": "LogAppendTime"}
     log = bench.open()
     now_ms = bench.clock.now_ms()
@@ -263,7 +263,7 @@ def test_a_walk_that_cannot_be_spared_is_done_in_pieces(bench: Bench) -> None:
 
 
 def test_segments_that_go_during_a_lookup(bench: Bench) -> None:
-    """It begins anew with what is there; a deleted file is not opened again."""
+    """It starts over with what is there; a deleted file is not opened again."""
     _, log = long_log(bench, [5, 1, 2, 3, 4, 0], **{"segment.bytes": "1500"})
     log = bench.reopen_cleanly(log)
     for look, after in (

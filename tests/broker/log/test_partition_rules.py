@@ -21,10 +21,10 @@ def test_acks_all_below_min_insync_is_refused_before_the_append(broker: Broker) 
     assert partition.append(records).base_offset == 0
 
 
-def test_listeners_hear_of_appends_and_removals(broker: Broker) -> None:
-    heard: list[tuple[str, int]] = []
+def test_listeners_are_notified_of_appends_and_removals(broker: Broker) -> None:
+    advances: list[tuple[str, int]] = []
     gone: list[Partition] = []
-    broker.replicas.advance_listeners.append(lambda p, size: heard.append((p.topic, size)))
+    broker.replicas.advance_listeners.append(lambda p, size: advances.append((p.topic, size)))
     broker.replicas.removal_listeners.append(gone.append)
     broker.replicas.create_topic("t", 1, {})
     partition = broker.replicas.partition("t", 0)
@@ -32,7 +32,7 @@ def test_listeners_hear_of_appends_and_removals(broker: Broker) -> None:
         record = NewRecord(None, b"a", broker.clock.now_ms())
         data = build_batch([record], producer_id=1, producer_epoch=0, base_sequence=0)
         partition.append(memoryview(data))
-    assert heard == [("t", partition.size_bytes)]
+    assert advances == [("t", partition.size_bytes)]
     broker.replicas.delete_topic("t")
     assert gone == [partition]
 

@@ -81,7 +81,7 @@ def test_so_many_compressed_bytes_are_for_a_thread(codec: Codec, more: int) -> N
         assert refusal(batch, None, LIGHT_OUTPUT_BYTES).code == ErrorCode.INVALID_RECORD
 
 
-def test_compressing_much_anew_is_for_a_thread() -> None:
+def test_recompressing_much_is_for_a_thread() -> None:
     batch = batch_of([NewRecord(None, b"v" * LIGHT_BYTES, NOW_MS)])
     assert look_inside(batch, LogConfig(), NOW_MS, LIGHT_OUTPUT_BYTES) is batch
     config = LogConfig(compression_type="zstd")
@@ -239,12 +239,12 @@ def test_the_latest_time_that_needs_no_look(config: LogConfig, latest: int) -> N
     assert latest_timestamp_ms(config, NOW_MS) == latest
 
 
-# -- compressing anew, and sizes
+# -- recompressing, and sizes
 
 
 @pytest.mark.parametrize("target", [Codec.NONE, *COMPRESSED], ids=str)
 @pytest.mark.parametrize("codec", [Codec.NONE, *COMPRESSED], ids=str)
-def test_a_topic_may_compress_anew(codec: Codec, target: Codec) -> None:
+def test_a_topic_may_recompress(codec: Codec, target: Codec) -> None:
     name = "uncompressed" if target is Codec.NONE else target.name.lower()
     records = [NewRecord(b"key %d" % n, b"value %d " % n * 20, NOW_MS + n) for n in range(100)]
     batch = batch_of(records, codec)
@@ -256,7 +256,7 @@ def test_a_topic_may_compress_anew(codec: Codec, target: Codec) -> None:
 
 
 @pytest.mark.parametrize(("target", "high"), [("gzip", 9), ("zstd", 19)])
-def test_compressing_anew_takes_the_effort_asked_for(target: str, high: int) -> None:
+def test_recompressing_takes_the_effort_asked_for(target: str, high: int) -> None:
     """KIP-390."""
     value = b" ".join(b"%x" % (n * n) for n in range(9_000))
     batch = batch_of([NewRecord(None, value, NOW_MS)])
@@ -272,7 +272,7 @@ def test_compressing_anew_takes_the_effort_asked_for(target: str, high: int) -> 
     assert len(compressed(high)) < len(compressed(1))
 
 
-def test_the_size_counts_after_compressing_anew() -> None:
+def test_the_size_counts_after_recompressing() -> None:
     """Pitfall 19: and a batch of the largest size is accepted."""
     batch = batch_of([NewRecord(None, b"x" * 20_000, NOW_MS)], Codec.ZSTD)
     plain = len(build_batch([NewRecord(None, b"x" * 20_000, NOW_MS)]))

@@ -1,4 +1,4 @@
-"""What deploy/ holds fits the broker: settings exist, metrics exist, systemd is told."""
+"""What deploy/ holds fits the broker: settings exist, metrics exist, systemd is notified."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_systemd_itself_takes_the_unit_where_it_is_there(tmp_path: Path) -> None
     assert not complaints
 
 
-def test_systemd_is_told_when_it_is_ready_alive_and_stopping(tmp_path: Path) -> None:
+def test_systemd_is_notified_of_ready_alive_and_stopping(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(tmp_path / "notify"))
         sock.settimeout(WAIT)
@@ -206,7 +206,7 @@ def test_systemd_is_told_when_it_is_ready_alive_and_stopping(tmp_path: Path) -> 
             process.wait()
 
 
-def test_without_systemd_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_systemd_no_notification_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock_broker.server.systemd import notify  # noqa: PLC0415
 
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)

@@ -76,7 +76,7 @@ def test_exceptions_and_strangers_are_one_line_too(stream: io.StringIO) -> None:
     try:
         raise RuntimeError("two\nlines")
     except RuntimeError:
-        logging.getLogger("somebody.else").exception("of \u2028 them")
+        logging.getLogger("another.library").exception("of \u2028 them")
     (line,) = lines(stream)
     assert line["event"] == "message"
     assert "RuntimeError: two\nlines" in str(line["exception"])
@@ -98,7 +98,7 @@ def test_every_log_call_of_the_broker_has_an_event() -> None:
         text = call.args[0]
         module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         if not isinstance(text, ast.Constant):
-            continue  # Listeners.say hands on what is given to it: looked at as say()
+            continue  # Listeners.log_line passes its text on: its callers are checked
         if len(call.args) == 2 and isinstance(call.args[1], ast.Dict):
             keys = {key.value for key in call.args[1].keys if isinstance(key, ast.Constant)}
             assert "event" in keys, f"{path}:{call.lineno}"
@@ -112,7 +112,7 @@ def test_every_log_call_of_the_broker_has_an_event() -> None:
         wanted = len(re.findall(r"%[^%]", key[1]))
         assert len(names) == wanted, f"{key}: {wanted} arguments, {len(names)} names"
     assert not missing
-    assert not set(EVENTS) - used, "events that nobody logs"
+    assert not set(EVENTS) - used, "events that are never logged"
 
 
 def log_calls() -> Iterator[tuple[Path, ast.Call]]:
@@ -125,7 +125,7 @@ def log_calls() -> Iterator[tuple[Path, ast.Call]]:
             owner = node.func.value
             if node.func.attr in CALLS and ast.unparse(owner) in ("_log", "_logger"):
                 yield path, node
-            elif node.func.attr == "say" and node.args:
+            elif node.func.attr == "log_line" and node.args:
                 yield SOURCE / "server" / "listeners.py", node
 
 
@@ -139,7 +139,7 @@ def serve(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_the_command_writes_json_when_it_is_told_to(tmp_path: Path) -> None:
+def test_the_command_writes_json_when_asked_to(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("num.partitons=3\npenstock.log.format=json\n")
     process = serve(tmp_path, "--config", str(tmp_path / "p"))
     assert process.stdout is not None

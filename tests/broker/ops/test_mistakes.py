@@ -67,7 +67,7 @@ def test_a_file_of_settings_that_is_not_there_or_no_text(tmp_path: Path) -> None
     assert "it is not UTF-8 text" in sentence(serve(tmp_path, "--config", tmp_path / "p"))
 
 
-def test_a_port_that_somebody_has(tmp_path: Path) -> None:
+def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run("serve", "--data-dir", tmp_path / "data", "--port", port)
@@ -88,7 +88,7 @@ def test_an_address_of_another_machine(tmp_path: Path) -> None:
     assert said.startswith("cannot listen on 192.0.2.1:0: Cannot assign requested address")
 
 
-def test_a_name_that_nobody_knows(tmp_path: Path) -> None:
+def test_a_host_name_that_does_not_resolve(tmp_path: Path) -> None:
     said = sentence(serve(tmp_path, "--host", "no-such-host.invalid"))
     assert said.startswith("cannot listen on no-such-host.invalid:0: ")
     assert "Unknown error" not in said
@@ -138,9 +138,9 @@ def test_help_has_examples_and_every_command_says_what_it_does() -> None:
     assert "examples:" in done.stdout
     for command in ("serve", "api-table", "dump-log", "check-log"):
         assert command in done.stdout
-        told = run(command, "--help")
-        assert told.returncode == 0
-        assert len(told.stdout.splitlines()) > 5
+        shown = run(command, "--help")
+        assert shown.returncode == 0
+        assert len(shown.stdout.splitlines()) > 5
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
@@ -157,5 +157,5 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert "BrokenPipe" not in done.stderr
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     assert re.fullmatch(r"penstock-broker \d+\.\d+.*\n", run("--version").stdout)

@@ -2,7 +2,7 @@
 
 A process in which the calls are taken away before the broker is imported, as on macOS: sendfile,
 MSG_MORE, fdatasync, pwritev, preadv with RWF_NOWAIT, epoll, and everything under /proc; and
-fsync's stronger sister F_FULLFSYNC put in.
+fsync's stronger variant F_FULLFSYNC put in.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def test_unlimited_open_files_that_are_not_allowed_are_many(
     assert set_to == [65_536]
 
 
-def test_without_proc_nobody_knows_who_has_the_port(
+def test_without_proc_the_owner_of_the_port_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(holders, "_PROC", tmp_path)

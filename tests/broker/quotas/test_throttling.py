@@ -213,11 +213,11 @@ def test_real_clients_come_to_their_quota(own: BrokerProcess) -> None:
     with RawClient(own.host, own.port) as client:
         entity: Entity = {"client-id": "librdkafka"}
         alter(client, entity, producer_byte_rate=rate, consumer_byte_rate=rate)
-    told: list[float] = []
+    throttles: list[float] = []
     settings = {
         "bootstrap.servers": own.bootstrap,
         "client.id": "librdkafka",
-        "throttle_cb": lambda event: told.append(event.throttle_time),
+        "throttle_cb": lambda event: throttles.append(event.throttle_time),
     }
     producer = Producer(settings | {"batch.size": 60_000, "linger.ms": 5})
     began = time.monotonic()
@@ -225,11 +225,11 @@ def test_real_clients_come_to_their_quota(own: BrokerProcess) -> None:
         producer.produce("t", b"x" * 1_000)
         producer.poll(0)
     assert producer.flush(120) == 0
-    assert len(told) > 3
+    assert len(throttles) > 3
     # One second of the rate may come at once.
     produced = (count * 1_000 - rate) / (time.monotonic() - began)
     assert produced < 1.15 * rate
-    told.clear()
+    throttles.clear()
     consumer = Consumer(settings | {"group.id": "g", "auto.offset.reset": "earliest"})
     read, began = 0, time.monotonic()  # librdkafka fetches before anybody asks it for messages
     deadline = began + 120
@@ -238,6 +238,6 @@ def test_real_clients_come_to_their_quota(own: BrokerProcess) -> None:
         read += len(consumer.consume(500, 0.2))
     consumed = (count * 1_000 - rate) / (time.monotonic() - began)
     consumer.close()
-    assert told
+    assert throttles
     assert read == count
     assert consumed < 1.15 * rate

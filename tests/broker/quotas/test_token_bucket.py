@@ -16,7 +16,7 @@ AMOUNTS = st.lists(st.floats(0, 1e7), min_size=1, max_size=60)
 
 
 @given(RATES, st.floats(0.1, 10), AMOUNTS, st.lists(st.floats(0, 5), min_size=60, max_size=60))
-def test_who_waits_as_told_never_has_more_than_the_rate(
+def test_a_client_that_waits_as_asked_never_exceeds_the_rate(
     rate: float, seconds: float, amounts: list[float], pauses: list[float]
 ) -> None:
     clock = SimClock()
@@ -29,7 +29,7 @@ def test_who_waits_as_told_never_has_more_than_the_rate(
         assert taken <= most * (1 + 1e-9) + 1e-6
         clock.advance(1000 * (min(wait, 60) + pause))
         if wait > 60:
-            return  # a debt of minutes: who does not wait for it is told so again
+            return  # minutes of throttling: a client that does not wait is throttled again
 
 
 @given(RATES, AMOUNTS)

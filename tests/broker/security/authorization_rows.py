@@ -61,7 +61,7 @@ def any_acl(cls: type[Any]) -> Any:
         resource_type_filter=1,
         resource_name_filter=None,
         pattern_type_filter=1,
-        principal_filter="User:nobody",
+        principal_filter="User:unknown",
         host_filter=None,
         operation=1,
         permission_type=1,

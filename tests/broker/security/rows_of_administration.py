@@ -161,7 +161,7 @@ ROWS = [
                 create_acls.AclCreation(
                     resource_type=TOPIC,
                     resource_name="unrelated",
-                    principal="User:nobody",
+                    principal="User:unknown",
                     host="*",
                     operation=READ,
                     permission_type=Permission.ALLOW,
@@ -190,7 +190,7 @@ ROWS = [
         0,
         lambda s: alter_user_scram_credentials.AlterUserScramCredentialsRequest(
             deletions=[
-                alter_user_scram_credentials.ScramCredentialDeletion(name="nobody", mechanism=1)
+                alter_user_scram_credentials.ScramCredentialDeletion(name="unknown", mechanism=1)
             ]
         ),
         NO_CLUSTER,
@@ -211,7 +211,7 @@ ROWS = [
                 alter_client_quotas.AlterEntryData(
                     entity=[
                         alter_client_quotas.AlterEntityData(
-                            entity_type="user", entity_name="nobody"
+                            entity_type="user", entity_name="unknown"
                         )
                     ],
                     ops=[],

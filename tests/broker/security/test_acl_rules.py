@@ -113,7 +113,7 @@ def test_what_makes_a_rule_wrong(changes: dict[str, object], problem: str | None
         ("permission", "Permission"),
     ],
 )
-def test_a_filter_of_what_nobody_knows_is_wrong(field: str, name: str) -> None:
+def test_a_filter_of_unknown_values_is_wrong(field: str, name: str) -> None:
     assert ALL.problem() is None
     unknown = type(getattr(ALL, field))(0)
     assert ALL._replace(**{field: unknown}).problem() == f"The filter has an unknown {name}"

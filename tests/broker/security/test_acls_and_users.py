@@ -447,7 +447,7 @@ def test_credentials_that_are_refused(guarded: Any, admin: AdminClient) -> None:
     slow = UserScramCredentialUpsertion(
         "x", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 16385), b"p"
     )
-    missing = UserScramCredentialDeletion("nobody", ScramMechanism.SCRAM_SHA_256)
+    missing = UserScramCredentialDeletion("unknown", ScramMechanism.SCRAM_SHA_256)
     assert refused(weak) == refused(slow) == {KafkaError.UNACCEPTABLE_CREDENTIAL}
     assert refused(missing) == {KafkaError.RESOURCE_NOT_FOUND}
     twice = [credential("x", "a"), credential("x", "b", ScramMechanism.SCRAM_SHA_256)]

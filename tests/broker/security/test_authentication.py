@@ -1,4 +1,4 @@
-"""SASL on one connection without a network: what may come when, and what the connection is told."""
+"""SASL on one connection without a network: which token is accepted when, and the answers."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_renewal_goes_as_the_first_time(door: Door, name: str, *, raw: bool) -
     assert takes(found) == (DONE, True, False)
 
 
-def test_nobody_becomes_somebody_else(door: Door) -> None:
+def test_no_connection_becomes_another_user(door: Door) -> None:
     found = authenticated(door, lifetime_ms=1)
     found.begin("PLAIN", raw=False)
     with pytest.raises(AuthenticationError, match="from User:alice to User:bob"):
@@ -118,7 +118,7 @@ def test_nobody_becomes_somebody_else(door: Door) -> None:
 # -- refusals ------------------------------------------------------------------------------------
 
 
-def test_the_door_is_told_which_mechanism_failed_and_how_to_answer(door: Door) -> None:
+def test_the_door_gets_the_failed_mechanism_and_a_way_to_answer(door: Door) -> None:
     answered: list[str] = []
     found = exchange(door)
     found.refuse("a detail")
@@ -140,7 +140,7 @@ def test_a_connection_that_has_ended_is_not_touched(door: Door) -> None:
     assert door.events == []
 
 
-def test_who_has_not_authenticated_is_nobody() -> None:
+def test_an_unauthenticated_connection_has_no_user() -> None:
     session = Session("LISTENER", "SASL_SSL", "1.1.1.1")
     assert (session.listener_name, session.security_protocol, session.host) == (
         "LISTENER",

@@ -1,4 +1,4 @@
-"""What stands before the requests: SASL's order, bounds on who is not known, TLS, reloads."""
+"""What comes before the requests: SASL's order, bounds on unknown clients, TLS, reloads."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_everything_at_once(secure: Any, connect: Connect) -> None:
 
 def test_api_versions_needs_no_authentication(secure: Any, connect: Connect) -> None:
     """Pitfall 44: ApiVersions is answered before authentication, between its steps, and in
-    versions that nobody knows; every other request before it closes the connection."""
+    unknown versions; every other request before it closes the connection."""
     client = connect(secure, "BOTH", tls=_trusting(secure))
     for version in (0, 3, 4):
         assert client.ask(versions(), version).error_code == 0
@@ -299,18 +299,18 @@ def test_sessions_end_and_are_renewed(new_secure: Callable[..., Any], connect: C
 def test_every_answer_has_the_address_of_its_listener(
     new_secure: Callable[..., Any], connect: Connect
 ) -> None:
-    """Pitfall 47: Metadata, FindCoordinator and DescribeCluster tell the advertised address of
+    """Pitfall 47: Metadata, FindCoordinator and DescribeCluster return the advertised address of
     the listener that was asked, in every version."""
     broker = new_secure(
         advertised_listeners="PLAIN://inside.example:1111,SASL://outside.example:2222"
     )
-    told = {
+    addresses = {
         "PLAIN": ("inside.example", 1111),
         "SASL": ("outside.example", 2222),
         "TLS": broker.address("TLS"),
     }
     for _ in range(2):  # the second time from caches
-        for name, expected in told.items():
+        for name, expected in addresses.items():
             tls = _trusting(broker) if name == "TLS" else None
             client = connect(broker, name, "alice" if name == "SASL" else None, tls=tls)
             for version in range(13):
@@ -453,7 +453,7 @@ def test_users_are_reloaded(new_secure: Callable[..., Any], connect: Connect) ->
 def test_keys_in_the_settings_and_encrypted_keys(
     new_secure: Callable[..., Any], connect: Connect, authority: Any
 ) -> None:
-    """ssl.keystore.key and its kin, as PEM text in one line; ssl.key.password."""
+    """ssl.keystore.key and similar settings, as PEM text in one line; ssl.key.password."""
     text = authority.issue("inline.pem", "inline", password=b"opensesame").read_text()
     key, _, chain = text.partition("-----BEGIN CERTIFICATE-----")
     chain = "-----BEGIN CERTIFICATE-----" + chain

@@ -177,7 +177,7 @@ def test_authorized_operations(
     guarded: Any, connect: Callable[..., RawClient], admin: RawClient, scene: Scene
 ) -> None:
     """The bits of what a client may do: all for the admin, what the rules say for others, and
-    none where nobody asked."""
+    none where none was asked for."""
     everything = {kind: sum(1 << op for op in found) for kind, found in SUPPORTED.items()}
     rights = [
         (READ, TOPIC),

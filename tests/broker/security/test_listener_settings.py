@@ -29,8 +29,8 @@ def test_without_settings_there_is_one_plaintext_listener() -> None:
     assert (only.name, only.host, only.port) == ("PLAINTEXT", "0.0.0.0", 1234)
     assert only.protocol is SecurityProtocol.PLAINTEXT
     assert only.advertised_address(("0.0.0.0", 1234), "here") == ("127.0.0.1", 1234)
-    (told,) = listeners(advertised_listeners="PLAINTEXT://kafka.example:1")
-    assert told.advertised_address(("127.0.0.1", 9092), "here") == ("kafka.example", 1)
+    (listener,) = listeners(advertised_listeners="PLAINTEXT://kafka.example:1")
+    assert listener.advertised_address(("127.0.0.1", 9092), "here") == ("kafka.example", 1)
 
 
 def test_each_listener_has_its_own_protocol_address_and_settings() -> None:

@@ -155,7 +155,7 @@ def test_mapping_rules(name: str, mapped: str) -> None:
     assert parse_mapping_rules(RULES)(name) == mapped
 
 
-def test_rules_for_nobody_and_rules_that_are_none() -> None:
+def test_rules_without_principals_and_invalid_rules() -> None:
     assert parse_mapping_rules("")("CN=a") == parse_mapping_rules("DEFAULT")("CN=a") == "CN=a"
     with pytest.raises(CertificateError):
         parse_mapping_rules("RULE:^CN=b$/b/")("CN=a")

@@ -97,7 +97,7 @@ def test_who_does_not_know_the_password_is_refused(mechanism: str) -> None:
         server.step(final)
     assert server.user is None
     with pytest.raises(AuthenticationError) as unknown:  # the client learns no more than that
-        new_mechanism(mechanism, users).step(Client(mechanism, "nobody", "x").first)
+        new_mechanism(mechanism, users).step(Client(mechanism, "unknown", "x").first)
     assert str(unknown.value) == str(caught.value)
 
 
@@ -178,8 +178,8 @@ def test_last_messages_that_are_refused() -> None:
 
 
 def test_the_proof_of_another_exchange_is_refused() -> None:
-    """Who knows the password, and proves it for another nonce or another channel: a message that
-    was heard before, or passed on by somebody between."""
+    """The password is right, but proven for another nonce or channel: a replayed message, or one
+    that a man in the middle passes on."""
     credential = ScramCredential.of_password("SCRAM-SHA-256", "secret", b"salt")
     for header, changes, reason in (
         ("n,,", {"nonce": "clientnonceserver2"}, "nonce"),
@@ -225,7 +225,7 @@ def test_plain() -> None:
         b"",
         b"alice",
         b"\0alice\0Secret",
-        b"\0nobody\0secret",
+        b"\0unknown\0secret",
         b"\0alice\0",
         b"\0\0secret",
         b"\0empty\0",
@@ -240,9 +240,9 @@ def test_plain() -> None:
         assert "secret" not in f"{caught.value} {caught.value.detail}".lower()
 
 
-def test_what_a_client_is_told_and_what_the_log_says() -> None:
+def test_what_a_client_gets_and_what_the_log_says() -> None:
     users = Users({"alice": "secret"})
-    for token, told in (
+    for token, message in (
         (b"\0\0secret", "username not specified"),
         (b"\0alice\0", "password not specified"),
         (b"\0alice\0wrong", "Invalid username or password"),
@@ -251,7 +251,7 @@ def test_what_a_client_is_told_and_what_the_log_says() -> None:
     ):
         plain = new_mechanism("PLAIN", users)
         assert plain.name == "PLAIN"
-        with pytest.raises(AuthenticationError, match=told) as caught:
+        with pytest.raises(AuthenticationError, match=message) as caught:
             plain.step(token)
         assert caught.value.detail == str(caught.value)
     scram = Scram("SCRAM-SHA-256", users, lambda: "servernonce")
@@ -280,7 +280,7 @@ def test_a_file_of_users() -> None:
     assert users.credential("bob", "SCRAM-SHA-512") == verifier
     assert users.credential("bob", "SCRAM-SHA-256") is None
     assert not users.check_password("bob", "other")
-    assert not users.check_password("nobody", "")
+    assert not users.check_password("unknown", "")
     with pytest.raises(ValueError, match="line 1"):
         parse_users_file("alice\n")
     made = users.credential("alice", "SCRAM-SHA-256")
@@ -314,7 +314,7 @@ def test_the_section_of_credentials() -> None:
     }
     assert scram_from_section(scram_to_section(users)) == users
     assert scram_from_section({}) == {}
-    assert scram_to_section({"nobody": {}}) == {"users": {}}
+    assert scram_to_section({"unknown": {}}) == {"users": {}}
     for broken in (
         {"users": {"a": {"SCRAM-SHA-1": {}}}},
         {"users": {"a": {"SCRAM-SHA-256": {"iterations": 1}}}},

@@ -233,11 +233,13 @@ def test_no_certificate_or_a_strange_one(
         with pytest.raises(KafkaException):
             AdminClient(way.confluent()).list_topics(timeout=3)
     way = Way(secure, stranger.path, alice_pem, "TLS", None, "")
-    with pytest.raises(KafkaException):  # and we do not pass as somebody else
+    with pytest.raises(KafkaException):  # and its credentials serve no other user
         AdminClient(way.confluent()).list_topics(timeout=3)
 
 
-def test_each_listener_tells_its_own_address(secure: Any, authority: Any, alice_pem: Path) -> None:
+def test_listeners_advertise_their_own_address(
+    secure: Any, authority: Any, alice_pem: Path
+) -> None:
     """Pitfall 47: metadata carries the address of the listener that was asked, and no other."""
     for door, mechanism in DOORS:
         way = Way(secure, authority.path, alice_pem, door, mechanism, "alice-secret")

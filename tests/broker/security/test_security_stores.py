@@ -109,14 +109,14 @@ def test_credentials_are_set_and_removed_and_kept(files: MemFiles) -> None:
     strong = credential("SCRAM-SHA-512", 8_192)
     run(store.changing([], [("bob", credential()), ("alice", credential()), ("alice", strong)]))
     assert set(metadata.section("scram")["users"]) == {"alice", "bob"}
-    run(store.changing([("nobody", "SCRAM-SHA-256"), ("alice", "SCRAM-SHA-1")], []))
+    run(store.changing([("unknown", "SCRAM-SHA-256"), ("alice", "SCRAM-SHA-1")], []))
     for found in (store, ScramStore(metadata_on(files.kill()))):
         assert found.users() == ["alice", "bob"]
         assert found.mechanisms("alice") == {"SCRAM-SHA-256": 4_096, "SCRAM-SHA-512": 8_192}
-        assert found.mechanisms("nobody") == {}
+        assert found.mechanisms("unknown") == {}
         assert found.credential("alice", "SCRAM-SHA-512") == strong
         assert found.credential("bob", "SCRAM-SHA-512") is None
-        assert found.credential("nobody", "SCRAM-SHA-512") is None
+        assert found.credential("unknown", "SCRAM-SHA-512") is None
 
 
 def test_who_loses_the_last_credential_is_no_user(files: MemFiles) -> None:

@@ -85,7 +85,7 @@ async def test_answers_are_whole_and_in_order(
         await broker.stop()
 
 
-async def test_a_slow_disk_holds_nobody_up(
+async def test_a_slow_disk_delays_no_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Any
 ) -> None:
     """While a thread waits for what is not in the cache, the loop serves others; and a connection

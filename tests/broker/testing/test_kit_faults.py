@@ -139,7 +139,7 @@ def test_what_is_held_goes_on_when_it_is_released(broker: Broker) -> None:
     assert end_offset(broker, topic) == 1
 
 
-def test_a_frozen_broker_answers_nobody_until_it_thaws(broker: Broker) -> None:
+def test_a_frozen_broker_answers_no_client_until_it_thaws(broker: Broker) -> None:
     with client_of(broker) as client:
         client.ask(MetadataRequest(topics=None), 9)
         broker.freeze()

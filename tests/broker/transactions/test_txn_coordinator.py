@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from txn_house import (
+from txn_harness import (
     DATA,
     ID_EXPIRATION_MS,
     TIMEOUT_MS,
@@ -77,7 +77,7 @@ def test_a_repeat_with_the_previous_epoch_changes_nothing() -> None:
     producer_id, epoch = harness.init()
     bumped = harness.init(expected=(producer_id, epoch))
     assert harness.init(expected=(producer_id, epoch)) == bumped
-    harness.init()  # somebody else
+    harness.init()  # another producer
     with refused(ErrorCode.PRODUCER_FENCED):
         harness.init(expected=(producer_id, epoch))
 
@@ -140,7 +140,7 @@ def test_used_up_epochs_give_a_new_producer_id() -> None:
 def test_only_who_was_there_may_repeat_itself_after_the_epochs_are_used_up() -> None:
     harness = Harness()
     old = use_up_epochs(harness)
-    new = harness.init()  # somebody else
+    new = harness.init()  # another producer
     assert new[0] != old[0]
     for expected in (old, (old[0], 3), (old[0], new[1]), (new[0] + 1_000, LAST_EPOCH)):
         with refused(ErrorCode.PRODUCER_FENCED):
@@ -148,7 +148,7 @@ def test_only_who_was_there_may_repeat_itself_after_the_epochs_are_used_up() -> 
     assert harness.init(expected=new) == (new[0], new[1] + 1)
 
 
-def test_an_expired_id_begins_anew_whatever_its_producer_expects() -> None:
+def test_an_expired_id_starts_over_whatever_its_producer_expects() -> None:
     harness = Harness()
     producer_id, epoch = harness.init(expected=(4_711, 3))
     assert (producer_id != 4_711, epoch) == (True, 0)
@@ -223,7 +223,7 @@ def test_a_transaction_from_its_beginning_to_its_end() -> None:
 
 
 def test_ends_that_are_repeated_and_ends_that_are_wrong() -> None:
-    """Pitfall 31: nothing that a client may try again is told as UNKNOWN_SERVER_ERROR."""
+    """Pitfall 31: nothing that a client may retry fails with UNKNOWN_SERVER_ERROR."""
     harness = Harness()
     producer = harness.init()
     with refused(ErrorCode.INVALID_TXN_STATE):
@@ -236,7 +236,7 @@ def test_ends_that_are_repeated_and_ends_that_are_wrong() -> None:
     with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):
         harness.end((producer[0] + 7, producer[1]), commit=True)
     with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):
-        harness.end(producer, commit=True, transactional_id="nobody")
+        harness.end(producer, commit=True, transactional_id="unknown")
     with refused(ErrorCode.PRODUCER_FENCED):
         harness.end((producer[0], producer[1] + 1), commit=True)
 
@@ -310,7 +310,7 @@ def test_a_deleted_topic_needs_no_marker() -> None:
 
 
 def test_records_for_a_partition_that_was_not_added_are_refused() -> None:
-    """KIP-890: nobody would ever end what they begin."""
+    """KIP-890: their transactions would never end."""
     harness = Harness()
     producer = harness.init()
     harness.add(producer, 0)
@@ -418,7 +418,7 @@ def test_what_was_open_goes_on_after_a_kill() -> None:
     assert harness.read() == ["a", "b"]
 
 
-def test_a_transaction_that_nobody_knows_of_is_aborted_at_the_start() -> None:
+def test_an_unknown_transaction_is_aborted_at_the_start() -> None:
     harness = Harness()
     producer = harness.init()
     harness.add(producer, 0)
@@ -458,7 +458,7 @@ def test_a_newer_transaction_than_the_one_known_is_aborted_at_the_start() -> Non
     assert (harness.read(), harness.committed()) == (["a"], 1)
 
 
-def test_an_id_whose_records_cannot_be_read_does_not_begin_anew() -> None:
+def test_an_id_whose_records_cannot_be_read_does_not_start_over() -> None:
     """Nor is its transaction taken for an orphan: it may have been committed."""
     harness = Harness()
     producer = harness.init()
@@ -467,7 +467,7 @@ def test_an_id_whose_records_cannot_be_read_does_not_begin_anew() -> None:
     place = DATA / f"{TRANSACTIONS_TOPIC}-{harness.topic.partition_of('x')}" / f"{0:020d}.log"
     garbage = bytearray(harness.files.get(place))
     harness.replicas.close()
-    garbage[73] = 9  # a version of the value that nobody knows, in a log that was closed
+    garbage[73] = 9  # an unknown version of the value, in a log that was closed
     files = harness.files.kill()
     files.put(place, bytes(garbage))
     harness = harness.after(files)
@@ -481,7 +481,7 @@ def test_an_id_whose_records_cannot_be_read_does_not_begin_anew() -> None:
 
 
 def test_offsets_count_when_their_transaction_commits() -> None:
-    """Pitfall 32: until then they are not stable, and who wants stable ones is told so."""
+    """Pitfall 32: until then they are not stable: UNSTABLE_OFFSET_COMMIT for require_stable."""
     harness = Harness()
     producer = harness.init()
     harness.commit_offset(producer, 5)

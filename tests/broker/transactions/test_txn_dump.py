@@ -10,7 +10,7 @@ from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.records import LENGTH_END, PLACE
 
 
-def test_a_dump_tells_what_was_decided(tmp_path: Path) -> None:
+def test_a_dump_shows_what_was_decided(tmp_path: Path) -> None:
     path = tmp_path / f"{0:020d}.log"
     record = NewRecord(None, b"v", 1)
     data = build_batch(

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of transactions: what real clients were told is what consumers read."""
+"""kill -9 in the middle of transactions: consumers read what real clients were acknowledged."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ RECORDS = 6
 TOPIC = "ledger"
 
 
-class Teller(threading.Thread):
-    """Writes transactions one after the other, half of them aborted, and notes what it is told."""
+class Writer(threading.Thread):
+    """Writes transactions one after the other, half of them aborted, and records each outcome."""
 
     def __init__(self, bootstrap: str, number: int, stop: threading.Event) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Teller(threading.Thread):
         self._number = number
         self._settings = {
             "bootstrap.servers": bootstrap,
-            "transactional.id": f"teller-{number}",
+            "transactional.id": f"writer-{number}",
             "transaction.timeout.ms": 10_000,
             "linger.ms": 1,
             "reconnect.backoff.ms": 20,
@@ -88,12 +88,12 @@ def test_every_transaction_is_all_there_or_not_at_all(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(WAIT)
     stop = threading.Event()
-    tellers = [Teller(broker.bootstrap, number, stop) for number in range(3)]
-    for teller in tellers:
-        teller.start()
+    writers = [Writer(broker.bootstrap, number, stop) for number in range(3)]
+    for writer in writers:
+        writer.start()
 
     def committed() -> int:
-        return sum(len(teller.committed) for teller in tellers)
+        return sum(len(writer.committed) for writer in writers)
 
     try:
         for _ in range(KILLS):
@@ -104,15 +104,15 @@ def test_every_transaction_is_all_there_or_not_at_all(
             broker.start()
     finally:
         stop.set()
-        for teller in tellers:
-            teller.join(2 * WAIT)
-    assert [teller.failure for teller in tellers] == [None] * len(tellers)
-    found = read_committed(broker, sum(len(t.committed) for t in tellers) * RECORDS)
+        for writer in writers:
+            writer.join(2 * WAIT)
+    assert [writer.failure for writer in writers] == [None] * len(writers)
+    found = read_committed(broker, sum(len(t.committed) for t in writers) * RECORDS)
     assert all(len(parts) == len(set(parts)) for parts in found.values()), "twice"
-    for teller in tellers:
-        for name in teller.committed:
+    for writer in writers:
+        for name in writer.committed:
             assert len(found.pop(name, ())) == RECORDS, "committed, and not all there"
-        for name in teller.unknown:
+        for name in writer.unknown:
             assert len(found.pop(name, ())) in {0, RECORDS}, "in part"
     assert not found, "neither committed nor perhaps committed, and there"
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from crc32c import crc32c
-from txn_house import SETTINGS, TIMEOUT_MS, TOPIC, Harness, read_committed, transactional_batch
+from txn_harness import SETTINGS, TIMEOUT_MS, TOPIC, Harness, read_committed, transactional_batch
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.aborted_transactions import AbortedTransactions
@@ -69,7 +69,7 @@ def aborted_transactions(count: int) -> Harness:
     return harness
 
 
-def test_only_what_concerns_a_range_is_told() -> None:
+def test_a_fetch_gets_only_the_aborted_transactions_of_its_range() -> None:
     harness = aborted_transactions(200)
     partition = harness.partition()
     assert len(partition.log.segments) > 20
@@ -131,7 +131,7 @@ def test_transactions_below_the_logs_start_are_given_once() -> None:
 
 @pytest.mark.parametrize("flush_messages", ["1", "1000000"])
 def test_markers_that_count_are_not_remembered(flush_messages: str) -> None:
-    """Also where nobody asks for the last stable offset, and after a start."""
+    """Also where no client asks for the last stable offset, and after a start."""
     harness = Harness()
     harness.replicas.set_configs(TOPIC, {"flush.messages": flush_messages})
     producer = harness.init()
@@ -290,8 +290,8 @@ def test_after_a_fence_the_new_epoch_begins_with_sequence_0() -> None:
 def test_producers_with_open_transactions_do_not_expire() -> None:
     state = ProducerState()
     batch = AppendedBatch(0, 0, 0, 0, -1)
-    state.note(1, 0, batch, 1_000, True)
-    state.note(2, 0, batch, 1_000)
+    state.update(1, 0, batch, 1_000, True)
+    state.update(2, 0, batch, 1_000)
     assert state.expire(2_000) == 1
     assert state.get(1) is not None
 
@@ -311,7 +311,7 @@ def test_snapshots_keep_open_transactions_in_the_order_of_the_log() -> None:
     state = ProducerState()
     for producer_id, offset in ((9, 3), (4, 7), (6, 5)):
         batch = AppendedBatch(0, 0, offset, offset, -1)
-        state.note(producer_id, 0, batch, 1_000, True)
+        state.update(producer_id, 0, batch, 1_000, True)
     again = ProducerState()
     again.load_snapshot(state.to_snapshot(10))
     assert list(again.transactions.begun.items()) == [(9, 3), (6, 5), (4, 7)]
@@ -396,7 +396,7 @@ def test_transactions_that_interleave_with_a_sync_for_each_batch(seed: int) -> N
     after = harness.read()
     assert after[: len(seen)] == seen
     harness.clock.advance(TIMEOUT_MS + 1)
-    harness.transactions.abort_expired()  # those that nobody ends any more
+    harness.transactions.abort_expired()  # those whose client is gone
     harness.clock.advance(10_000)
     after = harness.read()
     assert harness.partition().last_stable_offset == harness.partition().log_end_offset

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Sequence
 
 import pytest
-from txn_house import TOPIC, Harness, refused, state, transactional_batch
+from txn_harness import TOPIC, Harness, refused, state, transactional_batch
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock_broker.errors import ErrorCode
@@ -175,7 +175,7 @@ def test_a_marker_counts_when_it_is_on_the_disk_and_is_written_once(harness: Har
     assert (state(harness), harness.read()) == (TransactionState.PREPARE_COMMIT, [])
     assert harness.partition().log_end_offset == end
     disk.sync()
-    assert not is_complete(harness), "nobody looks before the time has come"
+    assert not is_complete(harness), "no check before the time has come"
     harness.clock.advance(5)
     assert (is_complete(harness), harness.read()) == (True, ["a"])
     assert harness.partition().log_end_offset == end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from txn_house import TOPIC, Harness
+from txn_harness import TOPIC, Harness
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC
 from penstock_broker.errors import ErrorCode
@@ -155,7 +155,7 @@ def test_what_is_deleted_does_not_come_back_with_a_commit() -> None:
 
 def open_commit(harness: Harness, group: str = "g", offset: int = 5) -> tuple[int, int]:
     """A producer with another id than its epoch, which has an offset in an open transaction."""
-    harness.init("somebody else")
+    harness.init("another producer")
     producer = harness.init()
     assert producer[0] != producer[1]
     harness.commit_offset(producer, offset, group=group)

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 
 import pytest
-from txn_house import DATA, ID_EXPIRATION_MS, TIMEOUT_MS, TOPIC, Harness, refused, state
+from txn_harness import DATA, ID_EXPIRATION_MS, TIMEOUT_MS, TOPIC, Harness, refused, state
 
 from penstock_broker.cluster.topic import TRANSACTIONS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -153,7 +153,7 @@ def test_what_clients_are_answered_when_the_internal_topic_cannot_be_written(
 
 
 def test_a_topic_that_asks_for_more_replicas_takes_no_state() -> None:
-    """acks=all: min.insync.replicas counts, so nobody relies on what one broker alone has."""
+    """acks=all: min.insync.replicas counts, so no client relies on what one broker alone has."""
     harness = Harness()
     producer = harness.init()
     harness.replicas.set_configs(TRANSACTIONS_TOPIC, {"min.insync.replicas": "2"})
@@ -174,7 +174,7 @@ def test_state_is_on_the_disk_before_it_counts_where_the_topic_asks_for_that() -
     harness.replicas.set_configs(TRANSACTIONS_TOPIC, {"flush.messages": "9"})
     syncs = harness.files.syncs
     harness.add(producer, 1)
-    assert harness.files.syncs == syncs, "nor is it synced where nobody asks for it"
+    assert harness.files.syncs == syncs, "nor is it synced where no setting asks for it"
 
 
 # -- what is in the internal topic --------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_an_id_that_was_stored_as_dead_is_unknown() -> None:
     assert harness.init()[1] == 0
 
 
-def test_an_id_in_a_state_that_no_version_has_does_not_begin_anew() -> None:
+def test_an_id_in_a_state_that_no_version_has_does_not_start_over() -> None:
     harness = Harness()
     harness.init()
     put_state(harness, 9)

@@ -285,7 +285,7 @@ def offset_of(
     return found.committed_offset, found.error_code
 
 
-def test_a_fetch_tells_what_was_aborted(producer: Producer, raw: RawClient) -> None:
+def test_a_fetch_lists_aborted_transactions(producer: Producer, raw: RawClient) -> None:
     """Pitfall 14: with read_committed the latest offset is the last stable one."""
     producer.init()
     producer.add()
@@ -330,7 +330,7 @@ def test_what_admins_see(producer: Producer, raw: RawClient) -> None:
     producer.add(partitions=(0, 1))
     producer.produce()
     described = raw.ask(
-        DescribeTransactionsRequest(transactional_ids=[producer.transactional_id, "nobody", ""]), 0
+        DescribeTransactionsRequest(transactional_ids=[producer.transactional_id, "unknown", ""]), 0
     ).transaction_states
     assert [d.error_code for d in described] == [
         NONE,

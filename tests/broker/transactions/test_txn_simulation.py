@@ -2,8 +2,8 @@
 
 Clients begin, write, commit offsets, commit and abort at random; now and then a write fails, the
 process is killed in the middle of whatever it writes, the machine's time passes, or another
-instance of a producer starts. A model knows which transactions were committed for sure, which
-were aborted for sure, and which nobody was told about. What consumers read is held against it.
+instance of a producer starts. A model knows which transactions were committed for sure, which were
+aborted for sure, and for which no client got an answer. What consumers read is checked against it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from txn_house import TIMEOUT_MS, TOPIC, Harness, KilledError, kill_at
+from txn_harness import TIMEOUT_MS, TOPIC, Harness, KilledError, kill_at
 
 from penstock_broker.cluster.topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock_broker.errors import ErrorCode, KafkaError
@@ -167,7 +167,7 @@ class World:
         client.added, client.written, client.offset, client.is_open = set(), [], None, False
 
     def failed(self, client: Client, error: KafkaError) -> None:
-        """A client gives up its transaction where it is not told to try again."""
+        """A client gives up its transaction where the error is not retriable."""
         if error.retriable or error.code in {
             ErrorCode.NOT_COORDINATOR,
             ErrorCode.KAFKA_STORAGE_ERROR,
@@ -200,7 +200,7 @@ class World:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def end_everything(self) -> None:
         """No more faults; everything that is open ends by its time, or by its client's."""
         self.recover()
         self.harness.clock.advance(2 * TIMEOUT_MS)
@@ -209,7 +209,7 @@ class World:
             self.aborted.append(client.written)
         self.harness.clock.advance(10_000)
 
-    def judge(self) -> None:
+    def check(self) -> None:
         for index in range(self.harness.partitions):
             partition = self.harness.partition(index)
             assert partition.last_stable_offset == partition.high_watermark
@@ -238,12 +238,12 @@ def test_transactions_are_all_or_nothing_whenever_the_broker_is_killed(seed: int
     world = World(seed)
     for _ in range(STEPS):
         world.step()
-    world.settle()
-    world.judge()
+    world.end_everything()
+    world.check()
     assert world.committed, f"seed {seed} committed nothing"
     assert world.aborted, f"seed {seed} aborted nothing"
     world.harness = world.harness.after_a_stop()
-    world.judge()
+    world.check()
 
 
 class PowerlessWorld(World):
@@ -273,7 +273,7 @@ def test_no_transaction_hangs_whatever_a_power_cut_takes(seed: int) -> None:
     world = PowerlessWorld(seed)
     for _ in range(STEPS // 2):
         world.step()
-    world.settle()
+    world.end_everything()
     for index in range(world.harness.partitions):
         partition = world.harness.partition(index)
         assert partition.last_stable_offset == partition.high_watermark

@@ -211,7 +211,7 @@ def data_requests(topic: str, topic_id: uuid.UUID) -> list[tuple[int, int, Struc
 
 
 def transaction_requests(topic: str) -> list[tuple[int, int, Struct]]:
-    """A producer id that nobody has: refusals show the shape as well."""
+    """A producer id that no producer has: refusals show the shape as well."""
     who = {"transactional_id": "wire-golden", "producer_id": 1, "producer_epoch": 0}
     added = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="wire-golden",

@@ -157,8 +157,8 @@ def _produce(config: dict[str, Any], options: argparse.Namespace) -> int:
             stop=stop,
         )
     for problem in report.errors:
-        _say(sys.stderr, problem)
-    _say(sys.stdout, json.dumps(asdict(report)) if options.output == "json" else str(report))
+        _print(sys.stderr, problem)
+    _print(sys.stdout, json.dumps(asdict(report)) if options.output == "json" else str(report))
     if report.interrupted:
         leave(stop.exit_code)
     return 0 if report.ok else 1
@@ -171,7 +171,7 @@ def _tail(config: dict[str, Any], options: argparse.Namespace) -> int:
     places = _places(config, options)
     with MessageStream(config, assign=places, until_end=options.no_follow) as stream:
         for message in stream:
-            _say(sys.stdout, _line(message, as_json=options.output == "json"))
+            _print(sys.stdout, _line(message, as_json=options.output == "json"))
             shown += 1
             if shown == options.max_messages:
                 break
@@ -251,7 +251,7 @@ def _or_dash(text: str | None) -> str:
     return "-" if text is None else text
 
 
-def _say(out: Any, text: str) -> None:
+def _print(out: Any, text: str) -> None:
     out.write(f"{text}\n")
     out.flush()
 

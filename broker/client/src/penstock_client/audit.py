@@ -14,7 +14,7 @@ Three formats live here, once; the platform imports them.
 value* that is not null ``h = xxh64(bytes, seed=h)``, a long as 8 and a boolean as 4 little-endian
 bytes. That is Spark's ``xxhash64(sequence, isnull(key), key, isnull(value), value)``, which is the
 same number, signed. Digests add modulo 2**64: a sum, not XOR, where pairs would cancel. The null
-flags tell a missing key from an empty one.
+flags distinguish a missing key from an empty one.
 
 **Monitoring event**, version 2: JSON on the topic ``__penstock_audit``, Kafka key = incarnation as
 decimal text. Events are deltas, numbered from 1 per incarnation, idempotent by ``uuid``. Within an

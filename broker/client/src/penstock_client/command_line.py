@@ -124,7 +124,7 @@ def _bash(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _words(parser: argparse.ArgumentParser) -> list[str]:
-    """Flags, and the choices of what stands without one."""
+    """Flags, and the choices of positional arguments."""
     found: list[str] = []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

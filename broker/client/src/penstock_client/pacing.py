@@ -8,7 +8,7 @@ from penstock_client.clock import monotonic, sleep
 
 # Sleeping is done in lots of this length: a sleep per record would be all that a fast one does.
 LOT_SECONDS = 0.02
-# A pacer that fell behind further than this does not catch up with a burst: it starts anew.
+# A pacer that fell behind further than this does not catch up with a burst: it starts over.
 BEHIND_SECONDS_MAX = 2.0
 
 

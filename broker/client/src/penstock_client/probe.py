@@ -61,6 +61,6 @@ def partitions_of(config: Mapping[str, Any], topic: str) -> list[int]:
 
 
 def _of_a_consumer(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells how to connect; a consumer would warn of a producer's settings."""
+    """The settings for a connection; a consumer would warn of a producer's settings."""
     begins = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "client.", "oauth", "broker.")
     return {name: value for name, value in config.items() if name.startswith(begins)}

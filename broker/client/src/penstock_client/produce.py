@@ -54,7 +54,7 @@ class ProduceReport:
     def ok(self) -> bool:
         return self.failed == 0 and not self.interrupted
 
-    def note(self, problem: str) -> None:
+    def add_problem(self, problem: str) -> None:
         if len(self.errors) < ERRORS_KEPT:
             self.errors.append(problem)
 
@@ -144,7 +144,7 @@ class _Sending:
                 if not skip_bad_lines:
                     raise row
                 self.report.skipped += 1
-                self.report.note(str(row))
+                self.report.add_problem(str(row))
             elif self._one(row):
                 self.report.last_line = row.line
                 self.shown.step(self.report)
@@ -177,7 +177,7 @@ class _Sending:
             self.report.acknowledged += 1
         else:
             self.report.failed += 1
-            self.report.note(f"not delivered: {error}")
+            self.report.add_problem(f"not delivered: {error}")
 
 
 def _finish(producer: AuditedProducer, report: ProduceReport, stop: Stop) -> None:
@@ -192,7 +192,7 @@ def _finish(producer: AuditedProducer, report: ProduceReport, stop: Stop) -> Non
     failed = report.failed
     producer.purge(blocking=False)
     producer.poll(0)
-    # What was given up here was sent or waited to be: nobody knows whether it is stored.
+    # What was given up here was sent or waited to be: whether it is stored is unknown.
     report.unsure = report.failed - failed + len(producer)
     report.failed = failed
     _close_within(producer, CLOSE_SECONDS)

@@ -130,27 +130,27 @@ class AuditedProducer:
         timestamp: int = 0,
         headers: Headers | None = None,
     ) -> None:
-        """Queue a record; the outcome comes to ``on_delivery(error, message)`` in ``poll``.
+        """Queue a record; ``poll`` calls ``on_delivery(error, message)`` with the outcome.
 
         Raises BufferError (queue full: poll and try again), RecordTooLargeError, KafkaException,
         TypeError. A record that was refused was not sent and leaves no gap in the sequences.
         """
-        tell = on_delivery or callback or self._default_callback
+        on_done = on_delivery or callback or self._default_callback
         try:
             route = self._routes[topic]
         except KeyError:
             if not self._audited:
                 send = self._start().handle.produce
-                return send(topic, value, key, partition, tell, None, timestamp, headers)
+                return send(topic, value, key, partition, on_done, None, timestamp, headers)
             route = self._open_route(topic)
         if not timestamp:
             timestamp = time_ns() // 1_000_000
         lane, take, returned, send, delivered, pack, incarnation, server = route
         sequence = lane.retake_sequence() if returned else take()
-        if tell is None:
+        if on_done is None:
             report = MethodType(delivered, sequence)
         else:
-            report = MethodType(self._with_callback, (delivered, sequence, tell))
+            report = MethodType(self._with_callback, (delivered, sequence, on_done))
         stamped = [(HEADER_NAME, pack(HEADER_VERSION, incarnation, sequence, timestamp, server))]
         if headers:
             stamped = [*_without_stamp(headers), *stamped]

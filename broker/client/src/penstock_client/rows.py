@@ -1,6 +1,6 @@
 """Rows of a file to produce: CSV or JSON lines in, record values out; bad lines named.
 
-* **JSON lines**: each line is sent as it stands, once it is known to be JSON.
+* **JSON lines**: each line is sent unchanged, once it is known to be JSON.
 * **CSV**: the first line names the fields; each further row becomes a JSON object. A field that is
   written as JSON writes numbers or booleans becomes one (``00123`` and ``1,5`` stay text), an empty
   one becomes null; ``as_text`` leaves all of them text.
@@ -37,7 +37,7 @@ def read_rows(
     """The rows of a file, lazily. A bad line comes as its error, so the caller decides whether to
     go on; an error that leaves nothing to go on with (a bad CSV head) is raised.
 
-    ``key``: the field whose value is the record's key (text as it stands, anything else as JSON).
+    ``key``: the field whose value is the record's key (text unchanged, anything else as JSON).
     """
     if form == "csv":
         return _csv_rows(lines, file, key, as_text=as_text)

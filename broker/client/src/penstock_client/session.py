@@ -234,12 +234,12 @@ class Session:
         def with_callback(
             record: tuple[Callable[..., None], int, DeliveryCallback], error: Any, message: Any
         ) -> None:
-            delivered, sequence, tell = record
+            delivered, sequence, on_done = record
             delivered(sequence, error, message)
             if threading.current_thread() is self._reporter:
-                self._deferred.append(lambda: tell(error, message))
+                self._deferred.append(lambda: on_done(error, message))
             else:
-                tell(error, message)
+                on_done(error, message)
 
         return with_callback
 
@@ -309,7 +309,7 @@ class Session:
 
     def _publish(self, *, heartbeat: bool, final: bool = False) -> None:
         if not self._audit.enable or not self.ledger.lanes:
-            return  # nothing was ever sent: nobody waits to hear from this incarnation
+            return  # nothing was ever sent: no evidence of this incarnation is due
         if final or not self.journal.full:
             accounts = self.ledger.take(final=final)
             accounts = self.topic_ids.label(accounts)

@@ -121,8 +121,8 @@ def may_replicate(services: Services, exchange: Exchange) -> bool:
 def require_configs(
     services: Services, exchange: Exchange, operation: Operation, resource_type: int, name: str
 ) -> None:
-    """As :func:`require`, for a resource of DescribeConfigs and its kin: a topic, a group, or the
-    cluster for a broker and its loggers. Other types are refused by the handlers."""
+    """As :func:`require`, for a resource of DescribeConfigs and similar APIs: a topic, a group, or
+    the cluster for a broker and its loggers. Other types are refused by the handlers."""
     if resource_type == RESOURCE_TOPIC:
         require(services, exchange, operation, ResourceType.TOPIC, name)
     elif resource_type == RESOURCE_GROUP:

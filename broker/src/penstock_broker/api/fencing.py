@@ -1,4 +1,4 @@
-"""The error that tells an old producer's client that it has been fenced.
+"""The error with which an old producer's client learns that it has been fenced.
 
 PRODUCER_FENCED came with Kafka 2.7 (KIP-588); requests of versions before it get
 INVALID_PRODUCER_EPOCH, which was the end of a producer then. On the Produce path the same code

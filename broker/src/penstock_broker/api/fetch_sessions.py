@@ -53,7 +53,7 @@ class SessionPartition:
         self.topic = topic
         self.index = wanted.partition
         self.name = name
-        """The topic's name; None for an id that nobody knows."""
+        """The topic's name; None for an unknown id."""
         self.wanted = wanted
         self.sent_high_watermark = -1
         self.sent_log_start = -1

@@ -38,7 +38,7 @@ def refuse(
     if version < 4:
         return FindCoordinatorResponse(error_code=error.code, error_message=str(error))
     return FindCoordinatorResponse(
-        coordinators=[_nobody(key, error) for key in request.coordinator_keys]
+        coordinators=[_no_coordinator(key, error) for key in request.coordinator_keys]
     )
 
 
@@ -57,7 +57,7 @@ def find_coordinator(
             found = yield from _find(services, exchange, request.key_type, key)
             coordinators.append(found)
         except KafkaError as error:
-            coordinators.append(_nobody(key, error))
+            coordinators.append(_no_coordinator(key, error))
         yield
     return FindCoordinatorResponse(coordinators=coordinators)
 
@@ -92,7 +92,7 @@ def _ensure_topic(services: Services, name: str) -> Generator[Step, None, None]:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # it is not there quite yet
 
 
-def _nobody(key: str, error: KafkaError) -> Coordinator:
+def _no_coordinator(key: str, error: KafkaError) -> Coordinator:
     return Coordinator(
         key=key,
         node_id=-1,

@@ -1,4 +1,4 @@
-"""Heartbeat (12), versions 0-4: a member is alive, and hears of a rebalance.
+"""Heartbeat (12), versions 0-4: a member is alive, and learns of a rebalance.
 
 Behaviour:
 * Prolongs the session; answers REBALANCE_IN_PROGRESS while members are joining.

@@ -8,7 +8,7 @@ Behaviour:
 Version notes:
 * v2-v4: a retention time of the client's own counts instead of the broker's (KIP-211).
 * v6: leader epoch. v7: static members. v8: flexible.
-* v9: the member epoch of consumer groups (KIP-848) in the place of the generation; groups here are
+* v9: the member epoch of consumer groups (KIP-848) instead of the generation; groups here are
   classic. A member's unknown group is GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION.
 """
 

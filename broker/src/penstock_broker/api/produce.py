@@ -7,7 +7,7 @@ Behaviour:
   timestamps. Compressed records are opened for that, 64 MiB at most, and stored as sent. Records
   that are not as they should be are named (INVALID_RECORD, INVALID_TIMESTAMP, KIP-467), and
   nothing of their batch is stored; a wrong CRC is CORRUPT_MESSAGE.
-* ``compression.type`` other than ``producer`` compresses anew what came otherwise; the size is
+* ``compression.type`` other than ``producer`` recompresses what came otherwise; the size is
   then checked again (MESSAGE_TOO_LARGE). Large batches are opened in another thread, while their
   connection waits.
 * acks=-1 is answered when the high watermark has passed the batch, or with REQUEST_TIMED_OUT;

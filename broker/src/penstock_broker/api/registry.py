@@ -20,7 +20,7 @@ Handler = Callable[[Services, Exchange, Any], Reply | Steps]
 Refusal = Callable[[Any, KafkaError, int], Struct]
 """(request, error, version) -> the answer that carries the error in every place it belongs."""
 FastDecoder = Callable[[memoryview, int, int], Any]
-"""(frame, position of the body, version) -> what stands for the request; None: ask the codec."""
+"""(frame, position of the body, version) -> instead of the decoded request; None: ask the codec."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ Behaviour:
   all did before v3, whatever the group is doing.
 
 Version notes:
-* v0-v1: COORDINATOR_NOT_AVAILABLE in the place of COORDINATOR_LOAD_IN_PROGRESS. v2: leader epochs.
+* v0-v1: COORDINATOR_NOT_AVAILABLE instead of COORDINATOR_LOAD_IN_PROGRESS. v2: leader epochs.
 * v3: flexible; member id, generation and instance id.
-* v4: TRANSACTION_ABORTABLE in the place of INVALID_TXN_STATE (KIP-890).
+* v4: TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE (KIP-890).
 * v5 adds the group to the transaction by itself (transaction version 2) and is not offered.
 """
 

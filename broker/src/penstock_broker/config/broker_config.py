@@ -237,7 +237,7 @@ class BrokerConfig(TransactionSettings):
     def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
         """A configuration from properties; :class:`ConfigError` for an unknown name or bad value.
 
-        ``log.retention.hours`` and its kin count where the finer unit is not given.
+        ``log.retention.hours`` and similar settings count where the finer unit is not given.
         """
         changes: dict[str, Any] = {}
         defaults: dict[str, Any] = {}

@@ -53,7 +53,7 @@ class LogConfig:
         ConfigType.STRING,
         "producer",
         "producer keeps batches as they were sent; with another value those that came otherwise "
-        "are compressed anew.",
+        "are recompressed.",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker="compression.type",
     )

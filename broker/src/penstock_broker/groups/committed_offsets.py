@@ -116,7 +116,7 @@ class CommittedOffsets:
             else:
                 entry.offsets.update(good)
                 self._pending.supersede(group_id, good)
-            self._directory.footprint.note_offsets(group_id, more)
+            self._directory.footprint.record_offsets(group_id, more)
             self._metrics.offset_commits.inc(len(good))
         return codes
 
@@ -208,7 +208,7 @@ class CommittedOffsets:
             for place in known:
                 offset = entry.offsets.pop(place, None)
                 if offset is not None:
-                    self._directory.footprint.note_offsets(group_id, -footprint.of_offset(offset))
+                    self._directory.footprint.record_offsets(group_id, -footprint.of_offset(offset))
             self._pending.drop(group_id, known)
 
     # -- time --------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 The rules are in :mod:`.group_state`; this carries out their effects (answers, writes to the
 internal topic, timers). The groups are in a :class:`~.directory.GroupDirectory`, what they have
 committed is in :mod:`.committed_offsets`. Everything runs in the event loop. What is in memory is
-exactly what a replay of the internal topic gives, plus sessions, which begin anew after a start.
+exactly what a replay of the internal topic gives, plus sessions, which start over after a start.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class GroupCoordinator:
             entry = directory.find_or_add(group_id)
             entry.state_timestamp_ms = group.state_timestamp_ms
             entry.group.restore(group, self._now_ms())
-            entry.noted = (entry.group.state, entry.group.generation_id)
+            entry.recorded = (entry.group.state, entry.group.generation_id)
             self._reschedule(entry)
         for group_id, entry in list(directory.entries.items()):
             if group_id not in stored and self.offsets.has_none(entry):
@@ -143,7 +143,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """Heartbeat; extends a session, so no timer needs to be set anew."""
+        """Heartbeat; extends a session, so no timer needs to be set again."""
         entry = self._find(group_id)
         if entry is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -239,20 +239,20 @@ class GroupCoordinator:
                 effect.deliver()
             else:
                 queue.extend(self._store_group(entry))
-        self._directory.note_members(entry)
-        self._note_change(entry)
+        self._directory.record_members(entry)
+        self._record_change(entry)
         self._reschedule(entry)
 
-    def _note_change(self, entry: Entry) -> None:
+    def _record_change(self, entry: Entry) -> None:
         """Log a change of a group, with the members that caused a rebalance."""
         group = entry.group
         now = (group.state, group.generation_id)
         joined, left = group.roster.take_changes()
-        if now == entry.noted and not joined and not left:
+        if now == entry.recorded and not joined and not left:
             return
-        if group.generation_id != entry.noted[1]:
+        if group.generation_id != entry.recorded[1]:
             self._metrics.rebalances.inc()
-        entry.noted = now
+        entry.recorded = now
         _logger.info(
             "group %s is %s in generation %d with %d members%s%s",
             group.group_id,

@@ -26,7 +26,7 @@ class Entry:
     """When the group was last written, -1 if never."""
     timer: Timer | None = None
     timer_at_ms: float = 0.0
-    noted: tuple[GroupState, int] = (GroupState.EMPTY, 0)
+    recorded: tuple[GroupState, int] = (GroupState.EMPTY, 0)
     """State and generation of the last line about it in the log."""
 
 
@@ -43,7 +43,7 @@ class GroupDirectory:
 
     def require_well(self, group_id: str) -> None:
         """Refuse a group whose records cannot be read. It is not unknown, and its offsets are not
-        -1 (or its consumers would begin anew). KafkaError NOT_COORDINATOR."""
+        -1 (or its consumers would start over). KafkaError NOT_COORDINATOR."""
         problem = self._store.problem(group_id)
         if problem is not ErrorCode.NONE:
             raise KafkaError(problem)
@@ -58,7 +58,7 @@ class GroupDirectory:
         entry = self.entries.get(group_id)
         if entry is None:
             entry = self.entries[group_id] = Entry(Group(group_id, self._group_limits))
-            self.footprint.note_members(group_id, 0, 0)
+            self.footprint.record_members(group_id, 0, 0)
         return entry
 
     def remove(self, entry: Entry) -> None:
@@ -68,13 +68,13 @@ class GroupDirectory:
         del self.entries[entry.group.group_id]
         self.footprint.remove(entry.group.group_id)
 
-    def note_members(self, entry: Entry) -> None:
+    def record_members(self, entry: Entry) -> None:
         """Charge a group with the members that it has."""
         group = entry.group
-        self.footprint.note_members(group.group_id, group.roster.size, len(group.pending))
+        self.footprint.record_members(group.group_id, group.roster.size, len(group.pending))
 
     def recount(self) -> None:
         """Charge each group with what it has: transactions that abort leave too much behind."""
         for group_id, entry in self.entries.items():
-            self.note_members(entry)
+            self.record_members(entry)
             self.footprint.set_offsets(group_id, footprint.of_offsets(entry.offsets))

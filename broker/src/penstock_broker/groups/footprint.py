@@ -2,7 +2,7 @@
 
 Anybody may invent groups, join with megabytes of metadata, or commit offsets with metadata for
 every partition. So each group is charged, and what would exceed the bound is refused with
-GROUP_MAX_SIZE_REACHED; what is there stays as it is. The figures are those of 64-bit CPython.
+GROUP_MAX_SIZE_REACHED; existing members and offsets stay. The figures are those of 64-bit CPython.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class Footprint:
                 f"Groups take {self.total} bytes (group.coordinator.max.bytes).",
             )
 
-    def note_members(self, group_id: str, size: int, pending: int) -> None:
+    def record_members(self, group_id: str, size: int, pending: int) -> None:
         """A group's members take ``size`` bytes now, beside so many ids that were handed out."""
         now = GROUP_BYTES + len(group_id) + size + MEMBER_BYTES * pending
         self.total += now - self._members.get(group_id, 0)
         self._members[group_id] = now
 
-    def note_offsets(self, group_id: str, more: int) -> None:
+    def record_offsets(self, group_id: str, more: int) -> None:
         """A group's offsets take so many bytes more (commit) or, negative, less (delete)."""
         self.total += more
         self._offsets[group_id] = self._offsets.get(group_id, 0) + more
 
     def set_offsets(self, group_id: str, count: int) -> None:
         """A group's offsets take so many bytes."""
-        self.note_offsets(group_id, count - self._offsets.get(group_id, 0))
+        self.record_offsets(group_id, count - self._offsets.get(group_id, 0))
 
     def remove(self, group_id: str) -> None:
         """The group is gone."""

@@ -53,7 +53,7 @@ class Group:
 
     @property
     def state(self) -> GroupState:
-        """Where it stands in Kafka's table of states."""
+        """Its state in Kafka's table of states."""
         return self.rebalance.state
 
     @property
@@ -158,7 +158,7 @@ class Group:
             self._replies.answer(waiter, SyncResult(error))
             return self._replies.take()
         member = self.members[member_id]
-        self.rebalance.note_sync(member_id)
+        self.rebalance.record_sync(member_id)
         if self.state is GroupState.STABLE:
             self._replies.answer(waiter, self.rebalance.sync_result(member))
             self.rebalance.touch(member, now_ms)
@@ -172,7 +172,7 @@ class Group:
     def heartbeat(
         self, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: float
     ) -> ErrorCode:
-        """Heartbeat: prolongs the session, and tells of a rebalance."""
+        """Heartbeat: extends the session, and reports a rebalance."""
         error = self._refusal(member_id, group_instance_id, generation_id)
         if error is not ErrorCode.NONE:
             return error
@@ -381,7 +381,7 @@ class Group:
             return self.rebalance.join_result(member)
         if request.supports_skipping_assignment:
             return self.rebalance.join_result(member, skip_assignment=True)
-        # Not told that it leads, or it would assign anew without a rebalance (KIP-345).
+        # Names no leader, or the member would assign again without a rebalance (KIP-345).
         return self.rebalance.join_result(member, leader=before.member_id)
 
     def _update(self, member: Member, request: JoinRequest, now_ms: float) -> None:

@@ -40,7 +40,7 @@ class Rebalance:
         self._unsynced: set[str] = set()
         self._sync_deadline_ms: float | None = None
         self._join_deadline_ms: float | None = None
-        self._initial_delay_left_ms: float | None = None  # not None: nobody ends the join early
+        self._initial_delay_left_ms: float | None = None  # not None: the join does not end early
         self._member_added = False
         self._awaits_pending = True  # whether ids handed out keep the join open
         self._earliest_ms = math.inf  # no deadline is before it
@@ -87,7 +87,7 @@ class Rebalance:
         return deadline_ms
 
     def touch(self, member: Member, now_ms: float) -> None:
-        """Begin a member's session anew."""
+        """Restart a member's session."""
         member.deadline_ms = self.due(now_ms + member.session_timeout_ms)
 
     def tick(self, now_ms: float) -> None:
@@ -241,7 +241,7 @@ class Rebalance:
 
     # -- the sync ----------------------------------------------------------------------------
 
-    def note_sync(self, member_id: str) -> None:
+    def record_sync(self, member_id: str) -> None:
         """This member has asked for its assignment: it is not removed for being late."""
         self._unsynced.discard(member_id)
 

@@ -64,7 +64,7 @@ class Roster:
         self._went.clear()
         return came, went
 
-    def _note(self, member_id: str, *, came: bool) -> None:
+    def _record(self, member_id: str, *, came: bool) -> None:
         here, there = (self._came, self._went) if came else (self._went, self._came)
         if member_id in there:
             del there[member_id]
@@ -114,7 +114,7 @@ class Roster:
             self.static_ids[member.group_instance_id] = member.member_id
         self._count(member.protocols, 1)
         self.size += len(member.assignment)
-        self._note(member.member_id, came=True)
+        self._record(member.member_id, came=True)
 
     def describe(self, member: Member, description: JoinRequest | Member) -> None:
         """Take over what a member says of itself in a later join (KAFKA-14009)."""
@@ -138,15 +138,15 @@ class Roster:
             self.static_ids[member.group_instance_id] = new_id
         if self.leader == old_id:
             self.leader = new_id
-        self._note(old_id, came=False)
-        self._note(new_id, came=True)
+        self._record(old_id, came=False)
+        self._record(new_id, came=True)
 
     def remove(self, member: Member) -> None:
         """Take a member out; the next one leads if it was the leader."""
         del self.members[member.member_id]
         self._count(member.protocols, -1)
         self.size -= len(member.assignment)
-        self._note(member.member_id, came=False)
+        self._record(member.member_id, came=False)
         instance = member.group_instance_id
         if instance is not None and self.static_ids.get(instance) == member.member_id:
             del self.static_ids[instance]

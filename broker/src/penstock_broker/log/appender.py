@@ -31,9 +31,22 @@ class Appender:
     """Stages batches for one log and writes them. Owned by the log."""
 
     __slots__ = (
-        "_last_of", "_latest", "_leader_epoch", "_log", "_next_offset", "_noted", "_now_ms",
-        "_offset_max", "_placed", "_results", "_room", "_segment", "_slots", "_start_offset",
-        "_written_bytes", "_written_records",
+        "_last_of",
+        "_latest",
+        "_leader_epoch",
+        "_log",
+        "_next_offset",
+        "_now_ms",
+        "_offset_max",
+        "_placed",
+        "_results",
+        "_room",
+        "_segment",
+        "_slots",
+        "_stamped",
+        "_start_offset",
+        "_written_bytes",
+        "_written_records",
     )  # fmt: skip
 
     def __init__(self, log: Log) -> None:
@@ -46,7 +59,7 @@ class Appender:
         self._room, self._slots, self._offset_max, self._latest = NO_ROOM
         self._placed: list[PlacedBatch] = []
         self._results: list[AppendResult] = []
-        self._noted: list[tuple[RecordBatch, AppendResult, Marker | None]] = []
+        self._stamped: list[tuple[RecordBatch, AppendResult, Marker | None]] = []
         self._last_of: dict[int, RecordBatch] = {}
         self._written_bytes = 0
         self._written_records = 0
@@ -107,7 +120,7 @@ class Appender:
         batch.partition_leader_epoch = leader_epoch
         producer_id = batch.producer_id
         if producer_id >= 0:
-            self._noted.append((batch, result, marker))
+            self._stamped.append((batch, result, marker))
             self._last_of[producer_id] = batch
             if marker is not None or batch.is_transactional:
                 self.commit()  # what follows is held against the transaction
@@ -149,11 +162,11 @@ class Appender:
         if not self._placed:
             return
         log, segment, now_ms = self._log, self._segment, self._now_ms
-        placed, results, noted = self._placed, self._results, self._noted
+        placed, results, stamped = self._placed, self._results, self._stamped
         self._placed, self._results = [], []
         self._room, self._slots, self._offset_max, self._latest = NO_ROOM
-        if noted:
-            self._noted = []
+        if stamped:
+            self._stamped = []
             self._last_of.clear()
         failure: KafkaError | None = None
         size_before = segment.size
@@ -162,8 +175,8 @@ class Appender:
         except OSError as error:
             failure = log.append_failed(segment, error)
         else:
-            for batch, result, marker in noted:
-                self._note(batch, result, marker)
+            for batch, result, marker in stamped:
+                self._update_producer(batch, result, marker)
             try:
                 log.advance(segment, self._next_offset, now_ms)
             except KafkaError as error:
@@ -215,7 +228,9 @@ class Appender:
             and not batch.is_transactional
         )
 
-    def _note(self, batch: RecordBatch, result: AppendResult, marker: Marker | None) -> None:
+    def _update_producer(
+        self, batch: RecordBatch, result: AppendResult, marker: Marker | None
+    ) -> None:
         """Remember what a producer has had written."""
         producers = self._log.producers
         if marker is None:
@@ -223,12 +238,12 @@ class Appender:
                 batch.base_sequence, batch.last_sequence, result.base_offset, result.last_offset,
                 result.log_append_time_ms,
             )  # fmt: skip
-            producers.note(
+            producers.update(
                 batch.producer_id, batch.producer_epoch, appended, self._now_ms,
                 batch.is_transactional,
             )  # fmt: skip
             return
-        aborted = producers.note_marker(
+        aborted = producers.update_for_marker(
             batch.producer_id, batch.producer_epoch, result.base_offset, self._now_ms, marker
         )
         if aborted is not None:

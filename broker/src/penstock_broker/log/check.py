@@ -155,7 +155,7 @@ class _Checker:
                     yield f"{where}: offset {batch.last_offset} belongs to the next segment"
                 if batch.leader_epoch < self._epochs.latest:
                     yield f"{where}: leader epoch {batch.leader_epoch} after {self._epochs.latest}"
-                self._epochs.note(batch.leader_epoch, batch.base_offset)
+                self._epochs.assign(batch.leader_epoch, batch.base_offset)
                 places[batch.base_offset] = batch.position
                 newest.append((batch.base_offset, latest))
                 latest = max(latest, batch.max_timestamp)

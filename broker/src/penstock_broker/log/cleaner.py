@@ -129,7 +129,7 @@ class LogCleaner:
         return {str(log.place.directory): reason for log, reason in self._refused.items()}
 
     def stop(self) -> None:
-        """End what is under way; it begins anew another time."""
+        """End what is under way; it starts over another time."""
         if self._worker is not None:
             self._worker.close()
 
@@ -231,7 +231,7 @@ class LogCleaner:
                 self._metrics.cleaner_written_bytes.inc(answer["size"])
                 if answer["changed"]:
                     await self._replace(log, old, group[-1].end_offset, cleaned)
-            await self._note(log, CleanerCheckpoint(end, log.cleaned.holes_below))
+            await self._save_checkpoint(log, CleanerCheckpoint(end, log.cleaned.holes_below))
         finally:
             self._worker = None
             worker.close()
@@ -264,7 +264,7 @@ class LogCleaner:
         files, directory = log.place.files, log.place.directory
         base = old[0].base_offset
         if end > log.cleaned.holes_below:
-            await self._note(log, CleanerCheckpoint(log.cleaned.first_dirty, end))
+            await self._save_checkpoint(log, CleanerCheckpoint(log.cleaned.first_dirty, end))
         swap = swap_path(directory, base, end)
 
         def offer() -> None:
@@ -279,7 +279,7 @@ class LogCleaner:
             await self._in_thread(lambda: files.remove(swap))
         raise CompactionFailedError("it has changed meanwhile")
 
-    async def _note(self, log: Log, checkpoint: CleanerCheckpoint) -> None:
+    async def _save_checkpoint(self, log: Log, checkpoint: CleanerCheckpoint) -> None:
         place = log.place
         if log.failure is not None:
             raise CompactionFailedError("it has changed meanwhile")

@@ -2,7 +2,7 @@
 
 Reading and writing a gigabyte of records in Python would take the interpreter away from the event
 loop for most of a minute, whatever thread it ran in. So the log cleaner starts this module as a
-process, tells it on standard input what to do, one JSON object a line, and is answered on standard
+process, sends it commands on standard input, one JSON object a line, and is answered on standard
 output, one line each. It only reads the closed segments of a log and only writes into a directory
 ``<token>.cleaned`` in it; the broker takes finished segments from there (``swap.py``), so whatever
 happens to this process, the log stays as it is. It ends when its input does, or its parent.

@@ -26,7 +26,7 @@ def read_epochs(files: Files, directory: Path) -> LeaderEpochs | None:
     try:
         for line in read_lines(files, directory / EPOCHS_FILE):
             epoch, start = line.split(" ")
-            epochs.note(int(epoch), int(start))
+            epochs.assign(int(epoch), int(start))
     except (CheckpointDamagedError, ValueError) as damage:
         _log.warning("%s: %s; reading the epochs from the batches", directory, damage)
         return None
@@ -40,7 +40,7 @@ def epochs_of(segments: Iterable[Segment]) -> LeaderEpochs:
         try:
             for batch in segment.batches():
                 if batch.leader_epoch > epochs.latest:
-                    epochs.note(batch.leader_epoch, batch.base_offset)
+                    epochs.assign(batch.leader_epoch, batch.base_offset)
         except BadBatchError as bad:
             _log.error("%s is damaged: %s", segment.path, bad)
     return epochs

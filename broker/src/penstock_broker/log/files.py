@@ -22,7 +22,7 @@ from typing import Protocol
 from penstock_broker.wire.primitives import Buffer
 
 OWNER_ONLY = 0o600
-"""Records and SCRAM verifiers are for nobody else on the machine."""
+"""Records and SCRAM verifiers are for no other user of the machine."""
 
 
 class LockTakenError(Exception):
@@ -109,7 +109,7 @@ class File(Protocol):
 
     def is_cached(self, position: int, size: int) -> bool:
         """Whether reading these bytes waits for no disk. Looks at one page of every 64 KiB, and
-        says yes where the system does not tell."""
+        True where the system does not say."""
         ...
 
     def read_cached(self, position: int, size: int) -> bytes | bytearray | None:
@@ -419,7 +419,7 @@ def read_file(files: Files, path: Path) -> bytes:
 
 
 def replace_file(files: Files, path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Put ``data`` in the place of a small file: after a crash it holds the old or the new.
+    """Replace a small file by ``data``: after a crash it holds the old or the new content.
 
     Written beside, synced, renamed over, and the folder synced. Without ``sync`` that holds for a
     kill only: after a power cut it may hold a part of the new.

@@ -30,7 +30,7 @@ class LeaderEpochs:
         """All of (epoch, first offset)."""
         return list(zip(self._epochs, self._starts, strict=True))
 
-    def note(self, epoch: int, offset: int) -> bool:
+    def assign(self, epoch: int, offset: int) -> bool:
         """A batch of ``epoch`` was written at ``offset``; whether that begins a new epoch."""
         if epoch <= self.latest:
             return False

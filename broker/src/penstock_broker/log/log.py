@@ -301,7 +301,7 @@ class Log:
 
     def begin_epoch(self, epoch: int, offset: int) -> None:
         """Write down that an epoch begins. KafkaError KAFKA_STORAGE_ERROR."""
-        self.epochs.note(epoch, offset)
+        self.epochs.assign(epoch, offset)
         names, epochs = self._changes
         self._changes = (names, epochs + 1)
         try:
@@ -467,7 +467,7 @@ class Log:
         return count - len(self._segments.all)
 
     def replace_segments(self, old: Sequence[Segment], swap: Path, cleaned: Path) -> bool:
-        """Put the finished segment ``swap`` (see ``swap.py``) in the place of closed ones.
+        """Replace closed segments by the finished segment ``swap`` (see ``swap.py``).
 
         ``cleaned`` is the directory of its indexes. False, and nothing done, where the old ones
         are not all there any more. KAFKA_STORAGE_ERROR: the log is offline, a start finishes it.

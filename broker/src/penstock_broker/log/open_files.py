@@ -24,7 +24,7 @@ class OpenFiles:
         self._next = 0
 
     def bound(self, logs: Iterable[Log]) -> None:
-        """Keep to ``most``, in the calling thread; ``logs`` may change, it is looked at anew."""
+        """Keep to ``most``, in the calling thread; ``logs`` may change, it is looked at again."""
         files = self._files
         if isinstance(files, OsFiles):
             files.open_files_max = self.most

@@ -92,7 +92,7 @@ class ProducerState:
 
     def __init__(self) -> None:
         self.producers_max = PRODUCERS_MAX
-        """The most that are remembered: anybody may write with ids that nobody gave out."""
+        """The most that are remembered: a client may write with ids that were never given out."""
         self._producers: dict[int, ProducerEntry] = {}
         self.transactions = OpenTransactions()
         """Those that are open."""
@@ -188,7 +188,7 @@ class ProducerState:
                 f"the last seen, {entry.coordinator_epoch}.",
             )
 
-    def note(
+    def update(
         self,
         producer_id: int,
         epoch: int,
@@ -196,7 +196,7 @@ class ProducerState:
         now_ms: int,
         is_transactional: bool = False,
     ) -> None:
-        """Remember an appended batch."""
+        """Update a producer's state for an appended batch."""
         entry = self._producers.get(producer_id)
         if entry is None or entry.epoch != epoch:
             entry = self._renew(producer_id, epoch, now_ms)
@@ -206,7 +206,7 @@ class ProducerState:
         if is_transactional:
             self.transactions.begin(producer_id, batch.base_offset)
 
-    def note_marker(
+    def update_for_marker(
         self,
         producer_id: int,
         epoch: int,
@@ -214,7 +214,7 @@ class ProducerState:
         now_ms: int,
         marker: Marker,
     ) -> AbortedTransaction | None:
-        """Remember an appended marker; what it aborted, if it did and there was something."""
+        """Update a producer's state for an appended marker; the transaction it aborted, if any."""
         entry = self._producers.get(producer_id)
         if entry is None or entry.epoch != epoch:
             entry = self._renew(producer_id, epoch, now_ms)

@@ -5,10 +5,10 @@ one that cannot stops every consumer of its partition for good. So compressed re
 (:data:`~penstock_broker.wire.compression.DECOMPRESSED_BYTES_MAX` at most) and stored as they were
 sent; all records are walked through (``wire/record_walk.py``); those of compacted topics need
 keys, and their timestamps have bounds. As in Kafka's LogValidator, a batch with a bad record is
-refused whole, and the answer names the records (KIP-467). Where Kafka would number records anew
+refused whole, and the answer names the records (KIP-467). Where Kafka would number records again
 whose offsets do not follow, and correct a largest timestamp, they are refused, or believed.
 
-``compression.type`` other than ``producer`` compresses anew what came otherwise.
+``compression.type`` other than ``producer`` recompresses what came otherwise.
 
 Most of it costs microseconds. What may cost more is for another thread: nothing here touches
 anything but the batch.
@@ -66,9 +66,9 @@ def look_inside(
 ) -> RecordBatch:
     """Check the records of a batch that ``wire.records.validate_batch`` has passed.
 
-    Gives the batch that is to be appended: the same, or one compressed anew. KafkaError:
+    Gives the batch that is to be appended: the same, or one recompressed. KafkaError:
     INVALID_RECORD and INVALID_TIMESTAMP with the records (:class:`RecordsRefusedError`),
-    INVALID_RECORD for what cannot be opened, MESSAGE_TOO_LARGE after compressing anew,
+    INVALID_RECORD for what cannot be opened, MESSAGE_TOO_LARGE after recompressing,
     RECORD_LIST_TOO_LARGE for what no segment holds.
     :class:`TooLargeError` when ``bytes_max`` is not enough, but the broker's limit may be, or when
     it takes too long for the event loop: then it is for a thread, with the broker's limit.
@@ -103,7 +103,7 @@ def look_inside(
     ):
         _check_timestamps(batch, config, now_ms, batch.timestamps_in(payload, begin, end))
     if target is not None and target != codec:
-        batch = _compressed_anew(batch, bytes(payload[begin:end]), target, config)
+        batch = _recompressed(batch, bytes(payload[begin:end]), target, config)
     if batch.size > config.segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -178,15 +178,15 @@ def _out_of_range(
             )
 
 
-def _compressed_anew(
+def _recompressed(
     batch: RecordBatch, payload: bytes, target: Codec, config: LogConfig
 ) -> RecordBatch:
     levels = {Codec.GZIP: config.compression_gzip_level, Codec.ZSTD: config.compression_zstd_level}
-    anew = batch.with_payload(target, compress(target, payload, levels.get(target)))
-    if len(anew.view) > config.max_message_bytes:
+    again = batch.with_payload(target, compress(target, payload, levels.get(target)))
+    if len(again.view) > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The record batch has {len(anew.view)} bytes as {target.name.lower()}, the topic's "
+            f"The record batch has {len(again.view)} bytes as {target.name.lower()}, the topic's "
             f"maximum is {config.max_message_bytes}.",
         )
-    return anew
+    return again

@@ -195,11 +195,11 @@ def _recover_unclean(
 
     def note(batch: ScannedBatch) -> None:
         if batch.producer_id >= 0:
-            aborted = note_producer(found.producers, segment, batch, now_ms)
+            aborted = update_producer(found.producers, segment, batch, now_ms)
             if aborted is not None:
                 segment.aborted.add(aborted)
         if batch.leader_epoch > epochs.latest:
-            epochs.note(batch.leader_epoch, batch.base_offset)
+            epochs.assign(batch.leader_epoch, batch.base_offset)
 
     for number in range(first, len(segments)):
         segment, state = segments[number], None
@@ -232,7 +232,7 @@ def _recover_unclean(
     return found
 
 
-def note_producer(
+def update_producer(
     producers: ProducerState, segment: Segment, batch: ScannedBatch, now_ms: int
 ) -> AbortedTransaction | None:
     """Take a batch with a producer id into the producers' state; what it aborted, if it did."""
@@ -241,7 +241,7 @@ def note_producer(
         marker = read_marker(RecordBatch(memoryview(data)))
         if marker is None:
             return None
-        aborted = producers.note_marker(
+        aborted = producers.update_for_marker(
             batch.producer_id, batch.producer_epoch, batch.base_offset, now_ms, marker
         )
         producers.transactions.drop_ended(batch.last_offset + 1)  # its marker is in the log
@@ -251,7 +251,7 @@ def note_producer(
         batch.base_sequence, last_sequence, batch.base_offset, batch.last_offset,
         batch.max_timestamp,
     )  # fmt: skip
-    producers.note(
+    producers.update(
         batch.producer_id,
         batch.producer_epoch,
         appended,
@@ -431,7 +431,7 @@ def _rebuild_producers(
         return
     for segment, batch in _batches(found, start, up_to):
         if batch.producer_id >= 0:
-            note_producer(found.producers, segment, batch, now_ms)
+            update_producer(found.producers, segment, batch, now_ms)
 
 
 def _batches(found: Recovered, start: int, up_to: int) -> Iterator[tuple[Segment, ScannedBatch]]:

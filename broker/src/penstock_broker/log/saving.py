@@ -98,7 +98,7 @@ class Saver(Generic[Value]):
     def take_back(self, ticket: Ticket) -> None:
         """The ticket was refused: offers go on from what was saved. In the thread of offers."""
         if ticket.line == self._line:  # else another ticket of its line has been here before
-            with self._lock:  # nobody writes: the line has ended
+            with self._lock:  # no writer is active: the queue is empty
                 self._saved_in_line.append(self._saved[0])
                 self._offered = (self._offered[0], self._saved[1])
                 self._line += 1

@@ -244,8 +244,8 @@ class Segment:
         self.last_batch = (base_offset, position - size)
         self.size = position
 
-    def _note(self, base_offset: int, position: int, size: int, max_timestamp: int) -> None:
-        """Take a batch into the indexes."""
+    def _index_batch(self, base_offset: int, position: int, size: int, max_timestamp: int) -> None:
+        """Add a batch to the indexes."""
         if self._unindexed > self._index_interval_bytes:
             relative = base_offset - self.base_offset
             self.offset_index.append(relative, position)
@@ -378,7 +378,7 @@ class Segment:
         epoch: int,
         on_batch: Callable[[ScannedBatch], None],
     ) -> Checked:
-        """Read it from its beginning, building its indexes anew, or from where ``begin`` was
+        """Read it from its beginning, building its indexes again, or from where ``begin`` was
         taken, going on with those; see :func:`.scan.check`.
 
         ``size`` is then where the first bad batch begins, if there is one; what lies behind is for
@@ -424,7 +424,9 @@ class Segment:
         end_offset = self.base_offset
         try:
             for batch in self.batches():
-                self._note(batch.base_offset, batch.position, batch.size, batch.max_timestamp)
+                self._index_batch(
+                    batch.base_offset, batch.position, batch.size, batch.max_timestamp
+                )
                 end_offset = batch.last_offset + 1
         except BadBatchError as bad:
             _log.error("%s is damaged: %s; not indexed from there on", self.path, bad)

@@ -79,7 +79,7 @@ class SegmentList:
     def looking(
         self, begin: Callable[[Sequence[Segment], int], Lookup], start_offset: Callable[[], int]
     ) -> Lookup:
-        """A lookup in the segments as they are, from the log's start on; begun anew where some of
+        """A lookup in the segments as they are, from the log's start on; started over where some of
         them go meanwhile, or the start moves."""
         while True:
             removals, start = self._removals, start_offset()
@@ -126,7 +126,7 @@ class SegmentList:
         return [path for segment in gone for path in segment.paths]
 
     def replace(self, old: Sequence[Segment], swap: Path, cleaned: Path) -> list[Path] | None:
-        """Put a finished segment in the place of closed ones (see ``swap.py``); the files to be
+        """Replace closed segments by a finished one (see ``swap.py``); the files to be
         removed. None, and nothing done, where the old ones are not all there any more."""
         first = bisect_right(self._bases, old[0].base_offset) - 1
         if self._segments[first : first + len(old)] != list(old):

@@ -1,6 +1,6 @@
-"""Putting a compacted segment in the place of those that it was made from, whatever crashes.
+"""Replacing segments by the compacted one that was made from them, whatever crashes.
 
-The names in a partition's directory, in the order in which they come to be:
+The names in a partition's directory, in the order in which they are made:
 
 1. ``<token>.cleaned/``: a directory that the compaction writes to. Left behind, it is removed.
 2. ``<base>-<end>.swap``: a finished segment, synced, that replaces all segments with base offsets

@@ -76,7 +76,7 @@ class ReplicaManager:
         self._clear_strays(found)
         if lost:
             # Offsets above the end may have been served before the crash with other records:
-            # under a new epoch nobody takes the one for the other (KIP-101).
+            # a new epoch distinguishes them (KIP-101).
             run(self._metadata.raising_leader_epochs(lost))
             for key in lost:
                 epoch = self._metadata.topics[key[0]].partitions[key[1]].leader_epoch
@@ -95,7 +95,7 @@ class ReplicaManager:
         config: LogConfig,
         found: dict[TopicPartition, uuid.UUID | None],
     ) -> Log | None:
-        """Open a log, or begin it anew where it is not there; None where it cannot be read."""
+        """Open a log, or begin it again where it is not there; None where it cannot be read."""
         is_there = (topic.name, index) in found
         topic_id = found.pop((topic.name, index), None)
         try:
@@ -147,7 +147,7 @@ class ReplicaManager:
             listener(*key)
 
     def _start_moved(self, key: TopicPartition) -> None:
-        """Not a byte more to read, but something to tell consumers of."""
+        """No more bytes to read, but a change that consumers must see."""
         partition = self._partitions.get(key)
         if partition is not None:
             for listener in self.advance_listeners:
@@ -320,7 +320,7 @@ class ReplicaManager:
         except OSError as error:
             # The metadata remembers; the next start removes what is left.
             _log.error("logs of the deleted topic %s remain: %s", name, error)
-        except GeneratorExit:  # nobody waits for it any more
+        except GeneratorExit:  # no request waits for it any more
             self._discard(name, dict.fromkeys((index for _, index in keys), None))
             raise
         finally:
@@ -362,7 +362,7 @@ class ReplicaManager:
             self._discard(name, logs)
             raise _storage_error(f"cannot create logs of {name}", error) from error
         except GeneratorExit:
-            self._discard(name, logs)  # nobody waits for it any more
+            self._discard(name, logs)  # no request waits for it any more
             raise
         finally:
             self._creating.discard(name)

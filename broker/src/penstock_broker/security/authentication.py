@@ -94,7 +94,7 @@ class Authentication:
         return True
 
     def step(self, token: bytes) -> bytes:
-        """The answer to a token. AuthenticationError: tell :meth:`refuse`."""
+        """The answer to a token. AuthenticationError: call :meth:`refuse`."""
         mechanism = self._mechanism
         if mechanism is None:
             raise AuthenticationError("Authentication failed: no mechanism was chosen")

@@ -37,7 +37,7 @@ _VERIFIER = re.compile(
 
 
 class ScramError(ValueError):
-    """The exchange failed; ``str()`` is for the log and tells no secret."""
+    """The exchange failed; ``str()`` is for the log and holds no secret."""
 
 
 @dataclass(frozen=True, slots=True)

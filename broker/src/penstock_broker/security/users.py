@@ -5,7 +5,7 @@ Form of the section ``scram`` of the cluster's metadata: ``{"users": {name: {mec
 
 Form of the users' file (``sasl.users.file``): ``name=password`` lines, for PLAIN and SCRAM alike,
 or ``name=SCRAM-SHA-256$iterations:salt$stored key:server key`` for that mechanism alone; a name
-may stand in one line of each kind. ``#`` begins a comment line. Nothing of it is ever logged.
+may be in one line of each kind. ``#`` begins a comment line. Nothing of it is ever logged.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Host(Protocol):
         """The connection has ended."""
         ...
 
-    def say(self, message: str, *arguments: object) -> None:
+    def log_line(self, message: str, *arguments: object) -> None:
         """Log what became of a connection, but no more than a log can take."""
         ...
 
@@ -137,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_id_raw = b""
         self.client_id: str | None = None
         self.runs: ProduceRuns | None = None
-        """What its Produce requests look like; None when the client becomes somebody else."""
+        """What its Produce requests look like; None when the client becomes another user."""
         self.session = Session("", "", "")
         self.when_closed: Callable[[], None] | None = None
         self.user = "ANONYMOUS"
@@ -152,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = str(peer[0]) if peer else "unknown"
         refusal = self._host.admit(self)
         if refusal is not None:
-            self._host.say("connection from %s refused: %s", self.client_host, refusal)
+            self._host.log_line("connection from %s refused: %s", self.client_host, refusal)
             self.is_closed = True
             self._transport.abort()
             return
@@ -221,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self.is_closed:
                 frames.release()
                 if frames.buffered or self._reserved:
-                    self._note_frame(is_new)
+                    self._track_frame(is_new)
                 else:
                     self._frame_since = None
         except DecodeError as error:
@@ -231,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
             self._host.rest()
         self.flush()
 
-    def _note_frame(self, is_new: bool) -> None:
+    def _track_frame(self, is_new: bool) -> None:
         """Part of a frame is there: note since when, and have memory for it if it is large."""
         awaited = self._frames.awaited
         if self._reserved and (is_new or not awaited):
@@ -365,16 +365,16 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._look_at_backlog()
 
-    def _note(self, event: Event) -> None:
+    def _on(self, event: Event) -> None:
         self._sending = NEXT[self._sending, event]
 
     def _give_turn(self) -> None:
         """Go on when the other connections have had their turn."""
-        self._note(Event.TURN_OVER)
+        self._on(Event.TURN_OVER)
         self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        self._note(Event.NEXT_TURN)
+        self._on(Event.NEXT_TURN)
         self.active_at = self._loop.time()
         self.flush()
 
@@ -387,7 +387,7 @@ class Connection(asyncio.BufferedProtocol):
         except OSError as error:
             self.abort(f"cannot wait for it: {error}")
             return
-        self._note(Event.TOOK_ENOUGH)
+        self._on(Event.TOOK_ENOUGH)
         self._blocked_since = self._loop.time()
         self._loop.add_writer(self._waiter, self._writable)
 
@@ -395,7 +395,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._socket is None:
             return
         self._loop.remove_writer(self._waiter)
-        self._note(Event.TAKES_MORE)
+        self._on(Event.TAKES_MORE)
         self.active_at = self._loop.time()
         self.flush()
 
@@ -452,14 +452,14 @@ class Connection(asyncio.BufferedProtocol):
     def _fetch(self, piece: FileSlice, size: int) -> None:
         """Have a thread bring the next bytes into memory. They count as read then, whatever the
         page cache says: it may evict them as fast."""
-        self._note(Event.READ_BEGAN)
+        self._on(Event.READ_BEGAN)
         work = self._loop.run_in_executor(
             self._host.readers, piece.file.prefetch, piece.position, size
         )
         work.add_done_callback(lambda done: self._has_fetched(size, done))
 
     def _has_fetched(self, size: int, done: asyncio.Future[None]) -> None:
-        self._note(Event.READ_ENDED)
+        self._on(Event.READ_ENDED)
         error = None if done.cancelled() else done.exception()
         if done.cancelled() or self.is_closed:
             return
@@ -503,7 +503,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self, reason: str | None) -> None:
         """End the connection now, with a line in the log if there is something to say."""
         if reason is not None and not self.is_closed:
-            self._host.say("connection from %s closed: %s", self.client_host, reason)
+            self._host.log_line("connection from %s closed: %s", self.client_host, reason)
         self.close()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The process that listens on a port, or holds a lock.
 
 For messages to the person who starts a broker. Linux shows it under /proc, for processes of the
-same user; elsewhere the answer is None, and the message names the command that tells.
+same user; elsewhere the answer is None, and the message names the command that shows it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from penstock_broker.server.tls_connection import TlsConnection
 
 BACKLOG = 1_024
 
-Say = Callable[..., None]
+LogLine = Callable[..., None]
 
 
 class Listener:
@@ -37,14 +37,14 @@ class Listener:
         dispatcher: Dispatcher,
         loop: asyncio.AbstractEventLoop,
         limits: ConnectionLimits,
-        say: Say,
+        log_line: LogLine,
         *,
         gate: SaslGate | None,
         tls: TlsContext | None,
         handshakes: HandshakeLine,
         count: Callable[[str, str], None],
     ) -> None:
-        """``gate``: SASL stands before the requests. ``tls``: it speaks TLS. ``count`` is called
+        """``gate``: SASL comes before the requests. ``tls``: it speaks TLS. ``count`` is called
         with the mechanism ("SSL") and the result of each handshake."""
         self.config = config
         self.frame_bytes_max = config.settings.socket_request_max_bytes
@@ -54,7 +54,7 @@ class Listener:
         self.rest = dispatcher.rest
         self.reserve = limits.reserve
         self.release = limits.release
-        self.say = say
+        self.log_line = log_line
         self.tls = tls
         self.address = ("", 0)
         """Where it is bound."""
@@ -158,7 +158,7 @@ class Listener:
     def insecure(self, connection: Connection, reason: str) -> None:
         """A TLS handshake failed."""
         self._count("SSL", "failure")
-        self.say(
+        self.log_line(
             "TLS handshake of %s on %s failed: %s",
             connection.client_host,
             self.config.name,

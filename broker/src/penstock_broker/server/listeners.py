@@ -86,7 +86,7 @@ class Listeners:
                 dispatcher.dispatch,
                 self._loop,
                 metrics=self._metrics,
-                say=self.say,
+                log_line=self.log_line,
             )
         tls = TlsContext(config, reloaded) if config.protocol.has_tls else None
         return Listener(
@@ -94,7 +94,7 @@ class Listeners:
             dispatcher,
             self._loop,
             self.limits,
-            self.say,
+            self.log_line,
             gate=gate,
             tls=tls,
             handshakes=self._handshakes,
@@ -179,7 +179,7 @@ class Listeners:
 
     # -- what happens to connections ---------------------------------------------------------------
 
-    def say(self, message: str, *arguments: object) -> None:
+    def log_line(self, message: str, *arguments: object) -> None:
         """Log what became of a connection; beyond a few lines a second only how many there were."""
         second = int(self._loop.time())
         if second != self._second:

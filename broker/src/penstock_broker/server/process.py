@@ -81,7 +81,7 @@ async def serve(
     alive.cancel()
     begun = loop.time()
     await broker.stop()
-    # All is written: somebody who signals again must not make a clean end look like another. A
+    # All is written: a second signal must not make a clean end look like another. A
     # signal goes to any thread that does not block it, so the others end first.
     await loop.shutdown_default_executor()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

@@ -10,7 +10,7 @@ Something that waits for good, as a fetch session does for its partitions, *watc
 
 An operation is completed exactly once: by a key, by its deadline, or never (cancelled, because
 its connection ended). Where all that wait name more than ``keys_max`` keys together, the next one
-does not wait: it is completed after the current read event, with what there is.
+does not wait: it is completed after the current read event, with the records there are.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class DelayedOperations:
         parked.timer = self._timers.call_at(deadline, lambda: self._complete(parked))
 
     def watch(self, key: Hashable, watcher: Watcher) -> None:
-        """Tell ``watcher`` of every advance of ``key`` from now on."""
+        """Notify ``watcher`` of every advance of ``key`` from now on."""
         self._by_key.setdefault(key, {})[id(watcher)] = _Watch(watcher)
 
     def unwatch(self, key: Hashable, watcher: Watcher) -> None:
@@ -126,7 +126,7 @@ class DelayedOperations:
             self._remove(parked)
 
     def complete_all(self) -> None:
-        """Answer all requests with what there is: the broker is stopping."""
+        """Answer all requests with the records there are: the broker is stopping."""
         for parked in list(self._parked.values()):
             self._complete(parked)
 

@@ -42,13 +42,13 @@ class SaslGate:
         loop: asyncio.AbstractEventLoop,
         *,
         metrics: Metrics,
-        say: Callable[..., None],
+        log_line: Callable[..., None],
     ) -> None:
         self.listener_name = listener.name
         self.settings = listener.settings
         self.dispatch_on = dispatch
         self.loop = loop
-        self.say = say
+        self.log_line = log_line
         self._credentials = credentials
         self._metrics = metrics
 
@@ -59,7 +59,7 @@ class SaslGate:
         connection.limit_frames(settings.sasl_server_max_receive_size)
 
     def count(self, mechanism: str, result: str) -> None:
-        """An authentication has come to its end."""
+        """An authentication has ended."""
         self._metrics.authentications.labels(self.listener_name, mechanism, result).inc()
 
 
@@ -123,7 +123,7 @@ class _Passage:
     def refused(self, mechanism: str, detail: str, respond: Callable[[], None] | None) -> None:
         connection, gate = self._connection, self._gate
         gate.count(mechanism, "failure")
-        gate.say(
+        gate.log_line(
             "authentication of %s on %s failed (%s): %s",
             connection.client_host,
             gate.listener_name,

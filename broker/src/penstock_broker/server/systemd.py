@@ -1,4 +1,4 @@
-"""Telling systemd how it stands (sd_notify): ready, stopping, alive.
+"""Notifying systemd (sd_notify): ready, stopping, alive.
 
 A datagram to the socket that systemd names in the environment; without one, nothing. That is the
 whole protocol, so no library is needed for it.
@@ -15,7 +15,7 @@ _logger = logging.getLogger(__name__)
 
 
 def notify(state: str) -> bool:
-    """Send ``READY=1`` and its like; whether there was anybody to tell."""
+    """Send ``READY=1`` and its like; whether systemd listens."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return False

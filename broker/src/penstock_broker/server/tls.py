@@ -1,4 +1,4 @@
-"""TLS for a listener: a context from PEM files, made anew when they change."""
+"""TLS for a listener: a context from PEM files, made again when they change."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _load_key(context: ssl.SSLContext, settings: BrokerConfig) -> None:
     if settings.ssl_keystore_location:
         context.load_cert_chain(settings.ssl_keystore_location, password=password)
         return
-    # The ssl module reads keys from files only; this one is nobody's but ours, and soon gone.
+    # The ssl module reads keys from files only; this file is private and removed at once.
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         path = Path(folder, "key.pem")
         text = f"{_pem(settings.ssl_keystore_key.value)}\n"

@@ -194,7 +194,7 @@ class TlsConnection(Connection):
         data = piece.file.read_cached(piece.position, size)
         if data:
             return data
-        self._note(Event.READ_BEGAN)
+        self._on(Event.READ_BEGAN)
         reading = self._loop.run_in_executor(
             self._host.readers, piece.file.read, piece.position, size
         )
@@ -202,7 +202,7 @@ class TlsConnection(Connection):
         return None
 
     def _has_read(self, piece: FileSlice, done: asyncio.Future[bytes]) -> None:
-        self._note(Event.READ_ENDED)
+        self._on(Event.READ_ENDED)
         if done.cancelled() or self.is_closed or self._transport is None:
             return
         try:
@@ -215,11 +215,11 @@ class TlsConnection(Connection):
         self.flush()
 
     def pause_writing(self) -> None:
-        self._note(Event.TOOK_ENOUGH)
+        self._on(Event.TOOK_ENOUGH)
         self._blocked_since = self._loop.time()
 
     def resume_writing(self) -> None:
-        self._note(Event.TAKES_MORE)
+        self._on(Event.TAKES_MORE)
         self.active_at = self._loop.time()
         self.flush()
 

@@ -17,7 +17,7 @@ SLOW_TURN_SECONDS = 0.02
 
 
 class TurnWatch:
-    """The turns of one loop since :meth:`watch`, or since :meth:`begin_anew`."""
+    """The turns of one loop since :meth:`watch`, or since :meth:`start_over`."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
@@ -27,7 +27,7 @@ class TurnWatch:
         self.began_at = 0.0
         """When the turn at hand began, by its clock; 0 while the loop waits."""
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         """Discard what was measured."""
         self.longest_seconds, self.slow = 0.0, 0
 

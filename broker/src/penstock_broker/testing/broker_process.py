@@ -68,7 +68,7 @@ class BrokerProcess(BrokerHandle):
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             )
-        line = self._hear(self._process, START_SECONDS_MAX)
+        line = self._read_line(self._process, START_SECONDS_MAX)
         found = _READY.search(line)
         if found is None:
             self.kill()
@@ -103,7 +103,7 @@ class BrokerProcess(BrokerHandle):
             raise RuntimeError("the broker is not running")
         return self._process
 
-    def _hear(self, process: subprocess.Popen[bytes], seconds: float) -> bytes:
+    def _read_line(self, process: subprocess.Popen[bytes], seconds: float) -> bytes:
         """The next line of its standard output; what there is when that ends, or takes too long."""
         if process.stdout is None:
             raise RuntimeError("no standard output")
@@ -126,7 +126,7 @@ class BrokerProcess(BrokerHandle):
             raise RuntimeError("no standard input")
         process.stdin.write(json.dumps(command).encode() + b"\n")
         process.stdin.flush()
-        line = self._hear(process, ANSWER_SECONDS_MAX)
+        line = self._read_line(process, ANSWER_SECONDS_MAX)
         if not line.endswith(b"\n"):
             raise RuntimeError(f"the broker does not answer: {self.log()[-2000:]}")
         answer = json.loads(line)

@@ -3,7 +3,7 @@
     broker.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
     broker.faults.delay("Fetch", seconds=0.5)
     broker.faults.drop("OffsetCommit")              # the connection breaks, nothing was done
-    broker.faults.drop("Produce", after=True)       # it was done, but nobody learns of it
+    broker.faults.drop("Produce", after=True)       # it is done, and the client gets no answer
     broker.faults.hold("JoinGroup")                 # no answer, until release() or clear()
 
 An API is named as Kafka names it (``Produce``, ``ListOffsets``; ``*`` is any). Faults of one API
@@ -90,7 +90,7 @@ class FaultRules:
         """Requests of an API so far."""
         return self._seen.total() if api == ANY else self._seen[api]
 
-    def note(self, key: int, times: int = 1) -> None:
+    def count(self, key: int, times: int = 1) -> None:
         """So many requests of an API have come."""
         self._seen[self._names.get(key, str(key))] += times
 
@@ -205,7 +205,7 @@ class FaultyDispatcher(Dispatcher):
         if client_id == HELPER:
             super().dispatch(frame, connection)
             return
-        self._rules.note(key)
+        self._rules.count(key)
         fault = None
         if self._rules.is_active:
             fault = self._rules.next_for(key, client_id)
@@ -258,7 +258,7 @@ class FaultyDispatcher(Dispatcher):
             return 0
         handled = super().dispatch_runs(frames, connection)
         if handled:
-            self._rules.note(PRODUCE, handled)
+            self._rules.count(PRODUCE, handled)
         return handled
 
     def _release(self) -> None:

@@ -49,7 +49,7 @@ class BrokerHandle(ABC):
 
     @abstractmethod
     def freeze(self) -> None:
-        """Let it stand still with its connections open, as a machine that is out of memory."""
+        """Freeze it with its connections open, like a machine that is out of memory."""
 
     @abstractmethod
     def thaw(self) -> None:

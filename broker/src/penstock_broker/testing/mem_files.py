@@ -206,7 +206,7 @@ class MemFiles:
         self._faults.clear()
 
     def put(self, path: Path, data: bytes) -> None:
-        """Make a file hold these bytes, synced: to damage what is there."""
+        """Replace a file's content, synced: to damage it."""
         node = self._nodes.setdefault(path, _Node())
         node.data = bytearray(data)
         node.synced = data

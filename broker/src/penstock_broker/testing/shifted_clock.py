@@ -1,7 +1,7 @@
 """The host's time, moved by as much as a test likes: for brokers that serve real clients.
 
-``SimClock`` stands still between steps, which no client can stand; this one runs with the host's
-and is moved by jumps. :meth:`ShiftedClock.advance` is a machine that has slept: everything that
+``SimClock`` does not move between steps, so real clients cannot use it; this one runs with the
+host's and is moved by jumps. :meth:`ShiftedClock.advance` is a machine that has slept: all that
 fell due meanwhile is late and happens at once (sessions end, transactions time out, retention
 runs). :meth:`ShiftedClock.jump` sets the calendar; durations do not change.
 """

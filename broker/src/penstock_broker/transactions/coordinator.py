@@ -8,7 +8,7 @@ the epoch that a repeated InitProducerId may name.
 A transaction is decided by the record that says Prepare…: from then on its markers are written,
 again and again if need be, also by the process that comes after a kill. When all are there, the
 record that says Complete… follows. A marker that is written twice does no harm: no transaction is
-open any more where it comes to lie, since the next one begins after Complete….
+open any more at its offset, since the next one begins after Complete….
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _read(partition: Partition) -> Iterator[Stored]:
 
 
 def _decode(record: Record) -> Stored | None:
-    """DecodeError for what cannot be read: an id whose state is not known must not begin anew."""
+    """DecodeError for what cannot be read: an id whose state is not known must not start over."""
     transactional_id = decode_key(record.key or b"")
     if transactional_id is None:
         return None

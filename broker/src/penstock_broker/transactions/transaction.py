@@ -96,7 +96,7 @@ class Transaction:
         elif current in {expected_epoch, NO_EPOCH}:
             epoch, last = current + 1, current
         elif expected_epoch == self.last_epoch:
-            # A repeat of what succeeded: nobody else can have come in between, since that would
+            # A repeat of what succeeded: no other producer can have come in between, or it would
             # have reset last_epoch (KAFKA-8710).
             epoch, last, previous_id = current, self.last_epoch, self.previous_producer_id
         else:

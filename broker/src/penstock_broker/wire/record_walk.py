@@ -2,7 +2,7 @@
 
 A CRC proves that a batch arrived as it was sent, not that it can be read: one record whose length
 lies stops every consumer of the partition for good. So each record is walked through (length,
-timestamp delta, offset delta, key, value, headers; what is in key and value nobody looks at),
+timestamp delta, offset delta, key, value, headers; what key and value hold is not looked at),
 which in Python costs 0.5 µs a record. Producers of many records tend to send them alike: a
 *stretch* of records of one size, whose length fields are the same bytes, is compared with its
 first record by slices with a step, for a hundredth of that.
@@ -253,7 +253,7 @@ def _check_record(data: Payload, position: int, end: int, number: int) -> tuple[
 def _stretch(  # noqa: PLR0917 (called a thousand times a millisecond)
     data: Payload, start: int, size: int, key_at: int, number: int, count: int, end: int
 ) -> int:
-    """How many records after the one at ``start`` are like it in all that tells their structure.
+    """How many records after the one at ``start`` have the same structure.
 
     ``size`` is that of the record, ``key_at`` where its key length begins in it, ``number`` the
     one that comes next. 0 where nothing is gained: the records are then walked one by one.

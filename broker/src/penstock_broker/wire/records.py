@@ -237,7 +237,7 @@ class RecordBatch(BatchHeader):
         return crc32c(self.view[ATTRIBUTES_AT:]) == self.crc
 
     def stamp_log_append_time(self, timestamp_ms: int) -> None:
-        """Make `timestamp_ms` the time of all records; the CRC is computed anew."""
+        """Make `timestamp_ms` the time of all records; the CRC is computed again."""
         self.attributes |= LOG_APPEND_TIME_FLAG
         self.max_timestamp = timestamp_ms
         _ATTRIBUTES.pack_into(self.view, ATTRIBUTES_AT, self.attributes)

@@ -192,9 +192,9 @@ def _store(settings: Settings) -> Finding:
         winners = race(archive)
         if winners != 1:
             raise ServiceError(
-                f"{settings.s3_endpoint}: {winners} of {WRITERS} writers were told that they "
-                "created the same object, so windows would fork; use AWS S3, S3Proxy, MinIO or "
-                "versitygw (s3.endpoint)"
+                f"{settings.s3_endpoint}: {winners} of {WRITERS} writers each got "
+                "the answer that they created the same object, so windows would fork; "
+                "use AWS S3, S3Proxy, MinIO or versitygw (s3.endpoint)"
             )
         return f"create-only: 1 of {WRITERS} racing writers won at {settings.s3_endpoint}"
 

@@ -1,6 +1,6 @@
 """Dagster's SQLite storage, opened quickly: what the stack's ``dagster.yaml`` names as its storage.
 
-Dagster opens its storage anew for every tick of a sensor and for every run, and each time compares
+Dagster opens its storage again for every tick of a sensor and for every run, and each time compares
 the databases with the migrations that it ships, which reads and executes some ninety small Python
 files: a quarter of a second of a core, dozens of times a minute. The migrations of an installed
 package do not change while a process lives, so one reading serves all of them.
@@ -22,7 +22,7 @@ from dagster._serdes.config_class import ConfigurableClassData
 
 
 class Migrations:
-    """Stands in for alembic's ``ScriptDirectory`` where Dagster checks a database's revision."""
+    """Replaces alembic's ``ScriptDirectory`` where Dagster checks a database's revision."""
 
     _read: dict[str, ScriptDirectory] = {}  # noqa: RUF012 - shared by the process on purpose
 

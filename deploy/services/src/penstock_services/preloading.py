@@ -5,7 +5,7 @@ project's definitions another half a second; a run is often shorter than either.
 in the parent, and every fork has them.
 
 A run must never execute yesterday's code. Libraries and the platform's own code: the parent begins
-anew when they change (``code_signature``). Definitions: what they were loaded from is looked at
+again when they change (``code_signature``). Definitions: what they were loaded from is looked at
 again in every run (``Definitions.current``); a run that finds a change drops the modules that it
 inherited and loads them from their files, as Dagster does.
 """

@@ -240,7 +240,7 @@ _RELOAD = """mutation { reloadRepositoryLocation(repositoryLocationName: "%s") {
 
 
 def reload_code(settings: Settings) -> None:
-    """Have the code server load the definitions anew (``up`` on services that run)."""
+    """Have the code server reload the definitions (``up`` on services that run)."""
     _dagster(settings, _RELOAD % LOCATION_NAME, seconds=60)
 
 

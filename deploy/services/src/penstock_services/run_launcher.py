@@ -4,7 +4,7 @@ They are forked from the service ``workers`` (everything imported ahead); where 
 running, Dagster's own way through the code server is taken.
 
 And a run whose process is gone does not stay "started" for ever. The service reports a worker that
-dies under it. When both are killed (a machine that went down, ``kill -9`` of the lot) nobody is
+dies under it. When both are killed (a machine that went down, ``kill -9`` of the lot) no process is
 left to report, the run keeps its place among the concurrent runs, and after a few of those nothing
 is launched any more. So Dagster's run monitoring asks here, and the process answers or does not.
 """
@@ -36,7 +36,7 @@ from penstock_services.workers import ask
 # The process of a run: "<pid> <start, in seconds since the epoch>". Hidden in the UI by its dot.
 WORKER_TAG = ".dagster/penstock_worker"
 ASK_SECONDS = 180.0
-# The service imports its code anew (some seconds) and is asked again.
+# The service imports its code again (some seconds) and is asked again.
 STALE_SECONDS = 300.0
 STALE_PAUSE_SECONDS = 0.1
 # A worker reports its process id seconds after it started; a process that is younger than that

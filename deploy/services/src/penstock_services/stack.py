@@ -1,7 +1,7 @@
 """``up`` and ``down``: the services of one home, brought to where they serve, and ended.
 
 Every step may be repeated. A second ``up`` starts what is not running, takes over changed
-settings, and has the code server load the definitions anew; ``down`` ends what is there, also
+settings, and has the code server reload the definitions; ``down`` ends what runs, also
 when supervisord itself is gone.
 """
 
@@ -33,7 +33,7 @@ from penstock_services.errors import ServiceError
 from penstock_services.java import find_java
 from penstock_services.paths import file_lock, write_atomically
 from penstock_services.probes import PROBES, Broken, NotReady, reload_code
-from penstock_services.supervisor import Supervisor, end, strays, supervisor_user
+from penstock_services.supervisor import Supervisor, end, orphans, supervisor_user
 from penstock_services.warmup import start_warm_up
 
 POLL_SECONDS = 0.25
@@ -42,7 +42,7 @@ EXTERNAL_SECONDS = 15
 
 @dataclass(frozen=True)
 class Progress:
-    """One thing worth telling: ``phase`` is ``working``, ``starting``, ``ready`` or ``failed``."""
+    """One step of progress: ``phase`` is ``working``, ``starting``, ``ready`` or ``failed``."""
 
     name: str
     phase: str
@@ -82,7 +82,7 @@ def up(settings: Settings, listener: Listener) -> list[Service]:
         fresh = not supervisor.running()
         again = settings.lake.catalog_uri or settings.catalog_path.is_file()
         if fresh:
-            _clear_strays(settings, listener)
+            _end_orphans(settings, listener)
             if problem := checks.check_memory(settings, found):
                 raise ServiceError(problem)
         else:
@@ -167,7 +167,7 @@ def _reload_definitions(settings: Settings, supervisor: Supervisor, listener: Li
     running = {name for name, state in supervisor.states().items() if state.state == "RUNNING"}
     if not running >= {"code", "webserver"}:
         return
-    listener(Progress("code", "working", "loading the definitions anew"))
+    listener(Progress("code", "working", "reloading the definitions"))
     # Where they are not there yet after all, the wait that follows says so.
     with contextlib.suppress(NotReady):
         reload_code(settings)
@@ -179,7 +179,7 @@ def down(settings: Settings, listener: Listener) -> None:
     if supervisor.pid() is not None:
         listener(Progress("supervisord", "working", "stopping services"))
         supervisor.shutdown()
-    _clear_strays(settings, listener)
+    _end_orphans(settings, listener)
     layout.supervisor_socket(settings).unlink(missing_ok=True)
 
 
@@ -251,11 +251,11 @@ def _check_ports(settings: Settings, found: Sequence[Service], supervisor: Super
         raise ServiceError("\n".join(problems))
 
 
-def _clear_strays(settings: Settings, listener: Listener) -> None:
-    left = strays(settings.home)
+def _end_orphans(settings: Settings, listener: Listener) -> None:
+    left = orphans(settings.home)
     if left:
         names = ", ".join(f"{p.name()} ({p.pid})" for p in left if p.is_running())
-        listener(Progress("strays", "working", f"ending processes of an earlier run: {names}"))
+        listener(Progress("orphans", "working", f"ending processes of an earlier run: {names}"))
         end(left)
 
 
@@ -306,7 +306,7 @@ class _Waiting:
                     )
                 time.sleep(POLL_SECONDS)
             else:
-                self._tell(external.name, "ready", seen, time.monotonic() - started)
+                self._report(external.name, "ready", seen, time.monotonic() - started)
                 return
 
     def _service(self, service: Service) -> None:
@@ -315,7 +315,7 @@ class _Waiting:
                 if self._abandoned.is_set():
                     raise _AbandonedError
         started = time.monotonic()
-        self._tell(service.name, "starting", service.title, 0.0)
+        self._report(service.name, "starting", service.title, 0.0)
         self._supervisor.start_service(service.name)
         last = "it did not answer"
         while True:
@@ -328,7 +328,7 @@ class _Waiting:
             except NotReady as error:
                 last = str(error)
             else:
-                self._tell(service.name, "ready", seen, time.monotonic() - started)
+                self._report(service.name, "ready", seen, time.monotonic() - started)
                 self._ready[service.name].set()
                 return
             self._check_alive(service, started, last)
@@ -367,10 +367,10 @@ class _Waiting:
 
     def _fail(self, name: str, sentence: str) -> None:
         self._abandoned.set()
-        self._tell(name, "failed", sentence, 0.0)
+        self._report(name, "failed", sentence, 0.0)
         raise ServiceError(sentence)
 
-    def _tell(self, name: str, phase: str, text: str, seconds: float) -> None:
+    def _report(self, name: str, phase: str, text: str, seconds: float) -> None:
         with self._lock:
             self._listener(Progress(name, phase, text, seconds))
 
@@ -387,6 +387,6 @@ def last_words(settings: Settings, name: str) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 20_000))
         lines = file.read().decode(errors="replace").splitlines()
-    telling = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in telling if "rror" in line or "xception" in line]
-    return (errors or telling or ["it left no message"])[-1][:300]
+    written = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in written if "rror" in line or "xception" in line]
+    return (errors or written or ["it left no message"])[-1][:300]

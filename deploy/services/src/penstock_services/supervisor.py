@@ -2,7 +2,7 @@
 
 It runs in the foreground in a session of its own, so it outlives the terminal, and its process id
 is known. It is asked by XML-RPC over a unix socket that only the owner can open. When it is gone
-without its services (kill -9), ``strays`` finds them by the two variables that each carries.
+without its services (kill -9), ``orphans`` finds them by the two variables that each carries.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Supervisor:
             ) from error
 
 
-def strays(home: Path) -> list[psutil.Process]:
+def orphans(home: Path) -> list[psutil.Process]:
     """Processes of this home's services, found by the variables they carry."""
     found = []
     for process in psutil.process_iter():

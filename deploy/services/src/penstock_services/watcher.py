@@ -6,7 +6,7 @@ seconds at what the others leave behind, and alerts through the same channels:
 
 - Dagster's own report (one GraphQL query): do the definitions load, when did each daemon report?
 - ``<home>/alerts/state.json``: when did the alert sensor last look?
-- the outbox: which channel has owed an alert for long? (It is said through the others.)
+- the outbox: which channel has pending an alert for long? (It is said through the others.)
 - the supervisor: which service does not run?
 
 It asks neither broker nor object store nor any database, so it works when these do not answer. Its
@@ -101,7 +101,7 @@ class Watcher:
         confirmed, suspected = confirm(problems, state.suspected, now)
         incidents, alerts = advance(state.incidents, self._observe(health, confirmed), now)
         outbox = Outbox(self._directory, self._alerts, self._clock)
-        outbox.put(alerts)
+        outbox.add(alerts)
         if (incidents, suspected) != (state.incidents, state.suspected):
             self._save(WatcherState(incidents, suspected))
         outbox.deliver(DELIVERY_BUDGET_SECONDS)
@@ -116,11 +116,11 @@ class Watcher:
         sensor = self._sensor()
         last = max(self._began, from_iso(sensor["at"])) if sensor.get("at") else self._began
         box = Outbox(self._settings.alert_directory, self._alerts, self._clock)
-        late = [o for o in box.owed() if o.attempts and now - from_iso(o.since) > UNDELIVERED]
+        late = [o for o in box.pending() if o.attempts and now - from_iso(o.since) > UNDELIVERED]
         facts = replace(
             self._facts(self._settings),
             looked=(now - last).total_seconds(),
-            undelivered={owed.channel: owed.error for owed in late},
+            undelivered={pending.channel: pending.error for pending in late},
             down=self._states(self._settings),
         )
         return judge_platform(facts)
@@ -167,7 +167,7 @@ class Watcher:
             incidents = Incidents.from_document(raw.get("incidents"))
             return WatcherState(incidents, dict(raw.get("suspected", {})))
         except (ValueError, TypeError) as error:
-            LOG.error("the watcher's state cannot be read and begins anew: %s", error)
+            LOG.error("the watcher's state cannot be read and starts over: %s", error)
             return WatcherState()
 
     def _save(self, state: WatcherState) -> None:

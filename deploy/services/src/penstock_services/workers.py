@@ -15,7 +15,7 @@ One connection, one question, one line of JSON each way, over a unix socket of t
 The parent stays without threads, connections or clients, so that a fork copies nothing alive. It
 knows of each child whose run it is: one that is killed, or crashes, is reported as failed at once.
 ``stale``: the platform's own code, the installed packages or the definitions changed; it begins
-anew in its place (``exec``: same process, same socket, children stay its own) and is asked again.
+again in its place (``exec``: same process, same socket, children stay its own) and is asked again.
 
 On SIGTERM it passes that on to the runs, which end as cancelled (or are killed), and leaves.
 """
@@ -50,9 +50,9 @@ REQUEST_BYTES_MAX = 4_000_000
 REQUEST_SECONDS = 10.0
 END_SECONDS = 6.0
 END_POLL_SECONDS = 0.05
-# Changed definitions are loaded anew by each run until this process is old enough to begin anew.
+# Changed definitions are reloaded by each run until this process is old enough to start over.
 RENEWAL_SECONDS_MIN = 60.0
-# Set for a process that begins anew after the definitions started threads: a fork would lose them.
+# Set for a process that starts over after the definitions started threads: a fork would lose them.
 WITHOUT_DEFINITIONS = "PENSTOCK_WORKERS_WITHOUT_DEFINITIONS"
 
 
@@ -75,7 +75,7 @@ class WorkerServer:
         definitions: Definitions | None = None,
         arguments: Sequence[str] = (),
     ) -> None:
-        """``arguments`` are those with which it begins anew, without the listener's."""
+        """``arguments`` are those with which it starts over, without the listener's."""
         self._listener = listener
         self._running = running
         self._definitions = definitions
@@ -152,7 +152,7 @@ class WorkerServer:
             return None
         if code_signature() != self._code or self._renews():
             _send(connection, {"stale": True})
-            self.begin_anew()
+            self.start_over()
         job = Job(str(question["run_id"]), str(question["input"]))
         pid = self._fork(job)
         if pid == 0:
@@ -205,8 +205,8 @@ class WorkerServer:
             return False
         return not self._definitions.current
 
-    def begin_anew(self) -> None:
-        LOG.info("the code or the definitions have changed: loading them anew")
+    def start_over(self) -> None:
+        LOG.info("the code or the definitions have changed: reloading them")
         os.set_inheritable(self._listener.fileno(), True)
         running = {pid: [job.run_id, job.arguments] for pid, job in self._running.items()}
         os.environ["PENSTOCK_WORKERS_RUNNING"] = json.dumps(running)
@@ -328,7 +328,7 @@ def main() -> int:
     if definitions is not None and threads() > 1:
         LOG.warning("the definitions start threads, so each run loads them for itself")
         os.environ[WITHOUT_DEFINITIONS] = "1"
-        server.begin_anew()
+        server.start_over()
     LOG.info("ready: %d modules imported, %d runs going on", modules, len(running))
     job = server.serve()
     if job is not None:

@@ -63,7 +63,7 @@ class Observer:
             self._first[topic] = newest.sequence + 1 if newest is not None else 0
 
     def windows(self, topic: str) -> list[Seen]:
-        """The topic's windows since ``begin``, oldest first, each as it stands now."""
+        """The topic's windows since ``begin``, oldest first, each with its current state."""
         store = WindowStore.of(self._penstock)
         return [self._see(w) for w in store.all(self._ref(topic), self._first[topic])]
 

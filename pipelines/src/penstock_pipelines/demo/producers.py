@@ -187,13 +187,13 @@ class _Reporter:
             write_cursor(self._cursor_file, progress.next_offset)
         if now - self._said_at >= self._seconds:
             self._said_at = now
-            self._say(progress)
+            self._report(progress)
 
     def end(self, progress: Progress) -> None:
         write_cursor(self._cursor_file, progress.next_offset)
-        self._say(progress)
+        self._report(progress)
 
-    def _say(self, progress: Progress) -> None:
+    def _report(self, progress: Progress) -> None:
         sys.stdout.write(progress.line() + "\n")
         sys.stdout.flush()
 
@@ -204,7 +204,7 @@ def read_cursor(file: Path | None, offset: int) -> int:
         return offset
     text = file.read_text().strip()
     if not text.isdigit():
-        raise ValueError(f"{file}: {text!r} is no row number; remove the file to begin anew")
+        raise ValueError(f"{file}: {text!r} is no row number; remove the file to start over")
     return int(text)
 
 

@@ -6,7 +6,7 @@
 * **Metrics**: what psutil measures on this machine, now.
 
 CSV fields become proper JSON types by column: numbers are numbers, ``NA`` is null, times are ISO
-8601 as they stand in the file.
+8601 as they are in the file.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from penstock_pipelines.demo.crew import ProducerProcesses, Role
 from penstock_pipelines.demo.observer import Observer, Seen, coordinates, find_alert
+from penstock_pipelines.demo.processes import ProducerProcesses, Role
 from penstock_platform.cli.project import Connections
 from penstock_platform.clock import from_iso
 from penstock_platform.reconciliation.model.books import WindowState
@@ -87,15 +87,15 @@ class Stage:
         self._until_minute_is_young()
         for role in self._roles():
             pid = self.producers.start(role)
-            self._say(f"{role.name} (pid {pid}) sends {role.rate:,.0f} records a second")
+            self._print(f"{role.name} (pid {pid}) sends {role.rate:,.0f} records a second")
         first = self._wait("the first window to close", self._first_window)
-        self._say(
+        self._print(
             f"window {first.window.window} is frozen: {first.row['stored']:,} records of flights"
         )
         self._wait("its books", lambda: self._all_decided(first.window.window))
         late = (self.clock.now() - first.window.closed_time).total_seconds()
         self.first_proven_seconds = late
-        self._say(
+        self._print(
             f"window {first.window.window} of every topic is decided {late:.0f} s after its close"
         )
         self._wait("its last monitoring events", lambda: self._acceptable(self._seen(first.window)))
@@ -111,7 +111,7 @@ class Stage:
         ]
         alerts = {s.topic: self._await_alert(s) for s in sabotages}
         self.producers.stop()
-        self._say(f"the producers end: {self.producers.sent():,} records sent by them")
+        self._print(f"the producers end: {self.producers.sent():,} records sent by them")
         for sabotage in sabotages:
             self._repair(sabotage, alerts[sabotage.topic])
 
@@ -141,7 +141,7 @@ class Stage:
         """A first window of a few records would prove little."""
         left = 60 - self.clock.now().timestamp() % 60
         if left < FIRST_WINDOW_SECONDS_MIN:
-            self._say(f"waiting {left:.0f} s for the next minute")
+            self._print(f"waiting {left:.0f} s for the next minute")
             self.clock.sleep(left)
 
     def _first_window(self) -> Seen | None:
@@ -155,9 +155,9 @@ class Stage:
         )
         role = self.producers.members[VICTIM].role
         self.producers.kill(VICTIM)
-        self._say(f"{VICTIM} is killed with -9: no producer claims what it sent last")
+        self._print(f"{VICTIM} is killed with -9: no producer claims what it sent last")
         pid = self.producers.start(role)
-        self._say(f"{VICTIM} is back (pid {pid})")
+        self._print(f"{VICTIM} is back (pid {pid})")
 
     def _all_decided(self, window: str) -> bool:
         self._alive()
@@ -184,7 +184,7 @@ class Stage:
         noted = json.loads(report.read_text())
         removed = {(p, o) for p, o in noted["removed"]}
         sabotage = Sabotage(topic, target, removed, {(p, o) for p, o in noted["duplicated"]})
-        self._say(f"another process damaged {sabotage}; the platform is not notified")
+        self._print(f"another process damaged {sabotage}; the platform is not notified")
         return sabotage
 
     def _target(self, topic: str, records: int) -> Window | None:
@@ -210,7 +210,7 @@ class Stage:
                     f"{sabotage}: the alert names {len(named)} {key} offsets, "
                     f"{len(named & truth)} of them right; expected exactly {len(truth)}"
                 )
-        self._say("it names exactly the offsets that the saboteur noted")
+        self._print("it names exactly the offsets that the saboteur noted")
         return alert
 
     def _repair(self, sabotage: Sabotage, alert: dict[str, Any]) -> None:
@@ -220,10 +220,10 @@ class Stage:
                 f"{sabotage}: the alert gives no command, so neither the log nor a snapshot of "
                 f"the table has these records: {alert['payload']['summary']}"
             )
-        self._say(f"the alert's own command: [bold]{command}[/]")
+        self._print(f"the alert's own command: [bold]{command}[/]")
         self.observer.invalidate(sabotage.window)
         if code := run_command(self.settings, shlex.split(command)[1:]):
-            self._say(f"it ended with {code}; the books of the window say what became of it")
+            self._print(f"it ended with {code}; the books of the window say what became of it")
         self._wait(
             f"{sabotage.topic} {sabotage.window.window} to balance again",
             lambda: self._seen(sabotage.window).state is WindowState.BALANCED,
@@ -265,7 +265,7 @@ class Stage:
 
     def _judge(self, seen: Seen) -> None:
         if seen.window.topic == AUDIT:
-            self._require(seen, WindowState.UNAUDITED)  # nobody audits the auditors
+            self._require(seen, WindowState.UNAUDITED)  # the audit topic has no auditor of its own
         elif seen.state is WindowState.UNAUDITED:
             silent = self.observer.incarnations_unaudited(seen.window)
             if silent != {self.killed_incarnation}:
@@ -316,7 +316,7 @@ class Stage:
     def _title(self, text: str) -> None:
         self.out.rule(f"[bold]{text}", align="left")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.out.print(f"  {self.clock.now():%H:%M:%S} {text}", highlight=False, soft_wrap=True)
 
 

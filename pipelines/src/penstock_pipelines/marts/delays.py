@@ -39,7 +39,7 @@ class Mart:
 
 
 def rebuild(spark: SparkSession, table: str) -> Mart:
-    """Make the table anew from silver, in one commit. Raises NothingLandedError."""
+    """Make the table again from silver, in one commit. Raises NothingLandedError."""
     flights = _silver(spark, "flights").where(sf.col("dep_delay").isNotNull())
     weather = (
         _silver(spark, "weather")

@@ -281,7 +281,7 @@ def _host(url: str) -> str:
 
 
 def short_hash(text: str) -> str:
-    """Six digits that tell two texts apart and do not give either away."""
+    """Six digits that distinguish two texts and reveal neither."""
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 

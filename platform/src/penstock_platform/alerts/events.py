@@ -75,7 +75,7 @@ def new_evaluations(
 ) -> list[Evaluation]:
     """Judged since the last look, oldest first. The first look takes all that there is.
 
-    Most looks find nothing: one query tells which checks have a newer row than last time. A row
+    Most looks find nothing: one query returns the checks with a newer row than last time. A row
     keeps its place from when it was planned, so checks with a planned row are read every time.
     """
     keys = list(keys)

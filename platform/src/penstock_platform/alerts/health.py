@@ -63,7 +63,7 @@ class HealthReader:
     def chain(
         self, topic: str, spec: TopicSpec | None, abandoned: Abandoned | None = None
     ) -> ChainFacts:
-        """What there is to know of one topic; ``unanswered`` where a service did not answer."""
+        """The facts about one topic; ``unanswered`` where a service did not answer."""
         try:
             return self._chain(topic, spec, abandoned)
         except (ArchiveError, ClusterError):

@@ -27,7 +27,7 @@ from penstock_platform.windows.model.window import ChainError, Window, rerun_com
 from penstock_platform.windows.store import WindowStore, window_uri
 
 ERROR_CHARACTERS_MAX = 300
-STOPPED = {"reverify": "re-verification", "settle": "the results of empty windows"}
+STOPPED = {"reverify": "re-verification", "prove_empty_windows": "the results of empty windows"}
 
 
 class Translator:

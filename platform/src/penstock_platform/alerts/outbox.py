@@ -4,14 +4,14 @@
 
     <home>/alerts/outbox/<channel>/<hash of the incident's key>.json
 
-A file holds the alerts that this channel still owes for this incident, oldest first; one that was
+A file holds this channel's pending alerts for this incident, oldest first; one that was
 delivered leaves it, and an empty file is removed. So alerts of an incident keep their order on each
 channel, and no channel waits for another. Killed after a delivery and before the file was written,
 it delivers again: same ``dedup_key``.
 
 Channels that leave the machine are served by a thread each. A call waits for them as long as its
 budget allows; one that hangs is left behind, its channel is tried again when it has ended (or after
-``HUNG_SECONDS``, a few times), and nobody else notices. What failed is tried again after a pause
+``HUNG_SECONDS``, a few times), without delay for others. What failed is tried again after a pause
 that doubles up to ``PAUSE_SECONDS_MAX``, without an end.
 """
 
@@ -37,7 +37,7 @@ from penstock_platform.alerts.channels import Alert, AlertError, Alerts, Channel
 from penstock_platform.clock import Clock, from_iso, to_iso
 
 LOGGER = logging.getLogger("penstock.alerts")
-OWED_VERSION = 1
+PENDING_VERSION = 1
 PAUSE_SECONDS = 10.0
 PAUSE_SECONDS_MAX = 900.0
 HUNG_SECONDS = 120.0
@@ -53,8 +53,8 @@ _threads_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
-    """What one channel owes for one incident. ``since``: when its oldest alert was put here."""
+class Pending:
+    """The pending alerts of one channel for one incident. ``since``: when the oldest was added."""
 
     channel: str
     dedup_key: str
@@ -63,7 +63,7 @@ class Owed:
     attempts: int = 0
     next_at: str = ""
     error: str = ""
-    v: int = OWED_VERSION
+    v: int = PENDING_VERSION
 
     def due(self, now: datetime) -> bool:
         return not self.next_at or from_iso(self.next_at) <= now
@@ -71,10 +71,10 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a call of ``deliver`` came to: alerts delivered by it, and objects still owed."""
+    """The outcome of ``deliver``: alerts delivered by it, and objects still pending."""
 
     delivered: int
-    owed: tuple[Owed, ...]
+    pending: tuple[Pending, ...]
 
 
 class Outbox:
@@ -86,8 +86,8 @@ class Outbox:
         self._clock = clock
         self._delivered = 0
 
-    def put(self, alerts: Sequence[Alert]) -> None:
-        """Owe these to every channel, in their order. Putting the same alert twice in a row is
+    def add(self, alerts: Sequence[Alert]) -> None:
+        """Owe these to every channel, in their order. Adding the same alert twice in a row is
         putting it once. Raises OSError."""
         for name in self._alerts.names if alerts else ():
             folder = self._folder(name)
@@ -104,7 +104,7 @@ class Outbox:
         self._remove_other_channels()
         started = []
         for name, channel in self._alerts.channels.items():
-            if not any(owed.due(self._clock.now()) for owed in self._of(name)):
+            if not any(pending.due(self._clock.now()) for pending in self._of(name)):
                 continue
             if channel.local:
                 self._serve(channel, deadline)
@@ -112,9 +112,9 @@ class Outbox:
                 started.append(thread)
         for thread in started:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return Delivery(self._delivered, tuple(self.owed()))
+        return Delivery(self._delivered, tuple(self.pending()))
 
-    def owed(self) -> Iterator[Owed]:
+    def pending(self) -> Iterator[Pending]:
         """Everything that is not delivered."""
         for name in self._alerts.names:
             yield from self._of(name)
@@ -139,14 +139,14 @@ class Outbox:
     def _serve(self, channel: Channel, deadline: float) -> None:
         """Deliver what is due, what failed least first; another one only before the deadline."""
         failures = 0
-        due = [owed for owed in self._of(channel.name) if owed.due(self._clock.now())]
-        for owed in sorted(due, key=lambda o: (o.attempts, o.since)):
+        due = [pending for pending in self._of(channel.name) if pending.due(self._clock.now())]
+        for pending in sorted(due, key=lambda o: (o.attempts, o.since)):
             if failures >= FAILURES_IN_A_ROW_MAX:
                 return
             for _ in range(ALERTS_MAX):
                 if time.monotonic() >= deadline:
                     return
-                left, failed = self._deliver_first(channel, owed.dedup_key)
+                left, failed = self._deliver_first(channel, pending.dedup_key)
                 failures = failures + 1 if failed else 0
                 if failed or not left:
                     break
@@ -155,12 +155,12 @@ class Outbox:
         """Deliver an incident's oldest alert; whether there are more, and whether it failed."""
         folder = self._folder(channel.name)
         path = self._path(folder, dedup_key)
-        owed = _read(path)
-        if owed is None or not owed.alerts:
+        pending = _read(path)
+        if pending is None or not pending.alerts:
             return False, False
         error = ""
         try:
-            channel.deliver(owed.alerts[0])
+            channel.deliver(pending.alerts[0])
         except AlertError as refusal:
             error = str(refusal)
             LOGGER.warning("alert %s not delivered by %s", dedup_key, error)
@@ -168,23 +168,23 @@ class Outbox:
             error = f"{channel.name}: {type(fault).__name__}"
             LOGGER.warning("alert %s not delivered by %s", dedup_key, error)
         with _locked(folder):
-            return self._note(path, owed.alerts[0], error), bool(error)
+            return self._record(path, pending.alerts[0], error), bool(error)
 
-    def _note(self, path: Path, sent: Alert, error: str) -> bool:
-        """Write down how it went; whether more is owed. What was put meanwhile is kept."""
-        owed = _read(path)
-        if owed is None:
+    def _record(self, path: Path, sent: Alert, error: str) -> bool:
+        """Record the outcome; whether more is pending. Alerts added meanwhile are kept."""
+        pending = _read(path)
+        if pending is None:
             return False
         if error:
-            pause = min(PAUSE_SECONDS * 2**owed.attempts, PAUSE_SECONDS_MAX)
+            pause = min(PAUSE_SECONDS * 2**pending.attempts, PAUSE_SECONDS_MAX)
             later = to_iso(self._clock.now() + timedelta(seconds=pause))
-            attempts = min(owed.attempts + 1, 30)
-            _write(path, replace(owed, attempts=attempts, next_at=later, error=error))
+            attempts = min(pending.attempts + 1, 30)
+            _write(path, replace(pending, attempts=attempts, next_at=later, error=error))
             return True
         self._delivered += 1
-        left = owed.alerts[1:] if owed.alerts[0] == sent else owed.alerts
+        left = pending.alerts[1:] if pending.alerts[0] == sent else pending.alerts
         if left:
-            _write(path, replace(owed, alerts=left, attempts=0, next_at="", error=""))
+            _write(path, replace(pending, alerts=left, attempts=0, next_at="", error=""))
         else:
             path.unlink(missing_ok=True)
         return bool(left)
@@ -196,7 +196,7 @@ class Outbox:
         path = self._path(folder, key)
         known = _read(path)
         if known is None:
-            _write(path, Owed(channel, key, to_iso(self._clock.now()), (alert,)))
+            _write(path, Pending(channel, key, to_iso(self._clock.now()), (alert,)))
             return
         kept = list(known.alerts)
         if kept and kept[-1].get("event_action") == alert.get("event_action"):
@@ -206,13 +206,13 @@ class Outbox:
     def _drop_oldest(self, folder: Path) -> None:
         files = sorted(folder.glob("*.json"), key=lambda f: f.stat().st_mtime)
         for path in files[: max(0, len(files) - OBJECTS_MAX)]:
-            owed = _read(path)
-            what = owed.dedup_key if owed else path.name
-            LOGGER.error("more than %d incidents are owed; dropped %s", OBJECTS_MAX, what)
+            pending = _read(path)
+            what = pending.dedup_key if pending else path.name
+            LOGGER.error("more than %d incidents are pending; dropped %s", OBJECTS_MAX, what)
             path.unlink(missing_ok=True)
 
     def _remove_other_channels(self) -> None:
-        """Drop what channels owe that are no longer configured: it could not be delivered."""
+        """Drop the pending alerts of channels that are no longer configured."""
         if not self._directory.is_dir():
             return
         known = {self._folder(name).name for name in self._alerts.names}
@@ -223,10 +223,10 @@ class Outbox:
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 
-    def _of(self, channel: str) -> list[Owed]:
+    def _of(self, channel: str) -> list[Pending]:
         folder = self._folder(channel)
         found = [_read(path) for path in sorted(folder.glob("*.json"))] if folder.is_dir() else []
-        return [owed for owed in found if owed is not None and owed.alerts]
+        return [pending for pending in found if pending is not None and pending.alerts]
 
     def _folder(self, channel: str) -> Path:
         return self._directory / re.sub(r"[^A-Za-z0-9.]+", "-", channel).strip("-.")
@@ -236,17 +236,21 @@ class Outbox:
         return folder / f"{hashlib.sha256(dedup_key.encode()).hexdigest()[:32]}.json"
 
 
-def _read(path: Path) -> Owed | None:
+def _read(path: Path) -> Pending | None:
     """What a file holds; None for one that is gone, or that cannot be read."""
     try:
         raw = json.loads(path.read_bytes())
-        return Owed(**{**raw, "alerts": tuple(raw["alerts"])}) if raw["v"] == OWED_VERSION else None
+        return (
+            Pending(**{**raw, "alerts": tuple(raw["alerts"])})
+            if raw["v"] == PENDING_VERSION
+            else None
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _write(path: Path, owed: Owed) -> None:
-    write_whole(path, json.dumps(asdict(owed)).encode())
+def _write(path: Path, pending: Pending) -> None:
+    write_whole(path, json.dumps(asdict(pending)).encode())
 
 
 def write_whole(path: Path, data: bytes) -> None:

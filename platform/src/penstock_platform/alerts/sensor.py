@@ -44,13 +44,13 @@ from penstock_platform.archive.store import ArchiveError
 from penstock_platform.clock import from_iso, to_iso
 from penstock_platform.connections import Connections
 from penstock_platform.kafka.errors import ClusterError
-from penstock_platform.landing.model.attempts import Action, decide
+from penstock_platform.landing.model.retries import Action, decide
 from penstock_platform.landing.ownership import landing_attempts
 from penstock_platform.settings import Settings
 from penstock_platform.topics.model.declaration import TopicSpec
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.windows.model.window import Window
-from penstock_platform.windows.problems import Problems
+from penstock_platform.windows.sensor_problems import Problems
 
 INTERVAL_SECONDS = 10
 HEALTH_INTERVAL = timedelta(seconds=30)
@@ -94,7 +94,8 @@ def build_alert_sensor(plans: Sequence[TopicPlan], settings: Settings) -> dg.Sen
         return dg.SensorResult(
             skip_reason=dg.SkipReason(
                 f"{len(tick.alerts)} alerts made, {tick.delivery.delivered} delivered, "
-                f"{len(tick.delivery.owed)} owed; {len(tick.state.incidents.open)} incidents open"
+                f"{len(tick.delivery.pending)} pending; "
+                f"{len(tick.state.incidents.open)} incidents open"
             ),
             cursor=tick.state.marker,
         )
@@ -104,7 +105,7 @@ def build_alert_sensor(plans: Sequence[TopicPlan], settings: Settings) -> dg.Sen
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one evaluation of the sensor came to."""
+    """The outcome of one evaluation of the sensor."""
 
     state: AlertState
     alerts: list[dict[str, Any]]
@@ -143,7 +144,7 @@ class Watch:
         observations = [*self._health(state, now), *self._events(state)]
         state.incidents, alerts = advance(state.incidents, observations, now)
         outbox = Outbox(self._directory, Alerts.of(self._penstock), self._penstock.clock)
-        outbox.put(alerts)
+        outbox.add(alerts)
         state.at = to_iso(now)
         save_state(self._directory, state)
         return Tick(state, alerts, outbox.deliver(DELIVERY_BUDGET_SECONDS))
@@ -162,7 +163,7 @@ class Watch:
     def _all_events(self, state: AlertState) -> list[Observation]:
         evaluations = new_evaluations(self._instance, self._keys, state.position)
         found = [o for e in evaluations for o in self._translator.check(e)]
-        # Of one job and partition the last word counts: a retry that succeeded alerts nobody.
+        # Of one job and partition the last word counts: a retry that succeeded sends no alert.
         last: dict[str, list[Observation]] = {}
         for run in new_runs(self._instance, state.position):
             for observation in self._translator.run(run):

@@ -18,7 +18,7 @@
 
 Every key is created once and never replaced. Sequences have ten digits and attempts three, so
 that keys sort as numbers do; neither is a limit. Topic names hold only letters, digits, ``.``,
-``_`` and ``-`` (Kafka's own rule), so they stand in a key as they are.
+``_`` and ``-`` (Kafka's own rule), so they are in a key unchanged.
 """
 
 from __future__ import annotations

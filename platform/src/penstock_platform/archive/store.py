@@ -1,7 +1,7 @@
 """The archive: create-only objects in S3 (``If-None-Match: *``), nothing else.
 
 Invariant: an object, once created, is never replaced and never deleted from here; this interface
-offers neither. The loser of a race for a key reads it and decides anew. That needs nothing from
+offers neither. The loser of a race for a key reads it and decides again. That needs nothing from
 the store but the refusal of a second create, which ``probe`` proves on the configured one.
 
 Not promised: that a listing is complete the moment after a create. A caller that needs the newest

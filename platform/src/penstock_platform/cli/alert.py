@@ -58,7 +58,7 @@ def test(ctx: click.Context, output: str) -> None:
             {"channel": name, "delivered": name not in failures, "error": failures.get(name, "")}
             for name in alerts.names
         ]
-        print_json({"channels": channels, "reaches_somebody": bool(alerts.remote)})
+        print_json({"channels": channels, "reaches_people": bool(alerts.remote)})
     else:
         for name in alerts.names:
             said = f"[red]✗[/] {failures[name]}" if name in failures else "[green]✓[/]"

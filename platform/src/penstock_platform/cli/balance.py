@@ -19,7 +19,7 @@ def unbalanced(
     wrong = [row for row in rows if WindowState(row["state"]) not in FINE]
     if any(row["state"] == WindowState.UNAUDITED for row in wrong):
         spec = (declarations(penstock) or {}).get(topic)
-        # Nobody audits the auditors: that topic's own windows never have evidence.
+        # The audit topic has no auditor of its own: its windows never have evidence.
         if topic == AUDIT_TOPIC or (spec is not None and spec.audit.accept_unaudited):
             wrong = [row for row in wrong if row["state"] != WindowState.UNAUDITED]
     return wrong

@@ -60,7 +60,7 @@ def show(output: str) -> None:
 def adopt(yes: bool, output: str) -> None:
     """Work from now on with the cluster and the archive that answer now.
 
-    For a cluster that was made anew on purpose, or a changed address. Windows and books of the old
+    For a cluster that was recreated on purpose, or a changed address. Windows and books of the old
     cluster stay in their archive, under its id; the new one's begin at its own start.
     """
     here = settings()

@@ -127,7 +127,7 @@ def end(error: BaseException, *, as_json: bool = False, debug: bool = False) -> 
     """Report how a command ended, and return its exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    if isinstance(error, BrokenPipeError):  # as in `penstock logs | head`: nobody reads on
+    if isinstance(error, BrokenPipeError):  # as in `penstock logs | head`: the reader has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     if isinstance(error, (click.Abort, KeyboardInterrupt)):

@@ -8,7 +8,7 @@ from typing import Any
 from penstock_platform.cli.project import Connections
 from penstock_platform.cli.topic import declarations
 from penstock_platform.kafka.model import TopicRef
-from penstock_platform.reconciliation.model.proofs import ProofPass
+from penstock_platform.reconciliation.model.reverification import ProofPass
 from penstock_platform.reconciliation.reverification import Looked, Reverifier
 from penstock_platform.topics.model.declaration import TopicSpec, parse_topic, silver_table
 

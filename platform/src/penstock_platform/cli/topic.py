@@ -175,7 +175,10 @@ def declarations(penstock: Connections) -> dict[str, TopicSpec] | None:
             if entry["label"] == DECLARATION_LABEL and entry.get("jsonString"):
                 try:
                     spec = parse_topic(json.loads(entry["jsonString"]))
-                except (TopicError, json.JSONDecodeError):  # another version's; its own to tell
+                except (
+                    TopicError,
+                    json.JSONDecodeError,
+                ):  # another version's, which reports it
                     continue
                 found[spec.name] = spec
     return found

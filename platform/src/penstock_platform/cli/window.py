@@ -53,7 +53,7 @@ STYLES = {
 
 @click.group()
 def command() -> None:
-    """The frozen windows of a topic: exact offset ranges, and how their books stand."""
+    """The frozen windows of a topic: exact offset ranges, and the state of their books."""
 
 
 @command.command("list")
@@ -322,7 +322,7 @@ def rerun(
     timeout: float,
     output: str,
 ) -> None:
-    """Land WINDOW again, or a range of windows, and judge it anew.
+    """Land WINDOW again, or a range of windows, and check it again.
 
     The same rows come out, whatever happened to them: from the log, or where that has deleted
     them from the snapshot of the table that proves. What still runs of an older attempt is

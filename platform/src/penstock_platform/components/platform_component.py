@@ -32,7 +32,7 @@ from penstock_platform.landing.assets import (
     build_evidence_job,
     build_landing_job,
 )
-from penstock_platform.landing.empty_windows import build_settle_job
+from penstock_platform.landing.empty_windows import build_empty_windows_job
 from penstock_platform.landing.sensors import (
     build_evidence_sensor,
     build_topic_sensor,
@@ -206,9 +206,9 @@ def build_platform(
     if landed:
         landing = [build_landing_job(plan) for plan in landed]
         evidence = [build_evidence_job(plan) for plan in landed]
-        settle = build_settle_job(landed)
-        jobs += [*landing, *evidence, settle]
-        sensors.append(build_window_sensor(landed, [*landing, settle]))
+        empty = build_empty_windows_job(landed)
+        jobs += [*landing, *evidence, empty]
+        sensors.append(build_window_sensor(landed, [*landing, empty]))
         sensors.append(build_evidence_sensor(landed, evidence))
         sensors.append(build_late_evidence_sensor(landed, evidence, evidence_request))
         parts.append(build_reverify(landed, spec.reverify))

@@ -218,7 +218,7 @@ def _component(kind: object, where: str) -> Any:
 
 
 def _repeated_keys(root: yaml.Node, name: str) -> list[str]:
-    """Keys that stand twice in one mapping: YAML readers keep the last and say nothing."""
+    """Keys that occur twice in one mapping: YAML readers keep the last without an error."""
     problems: list[str] = []
 
     def walk(node: yaml.Node) -> None:

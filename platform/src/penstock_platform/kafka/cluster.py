@@ -133,7 +133,7 @@ class KafkaCluster:
     ) -> bool:
         """Create a topic; False when there is one of that name already.
 
-        Returns when the cluster tells of it: Kafka answers before its metadata has gone round.
+        Returns when the cluster's metadata shows it: Kafka answers before the metadata has spread.
         """
         new = NewTopic(topic, partitions, replicas, config=dict(configs))
         try:

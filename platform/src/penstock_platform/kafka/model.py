@@ -19,7 +19,7 @@ class TopicRef:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """What the broker says of one partition now. ``leader_epoch`` is -1 where it tells none."""
+    """What the broker says of one partition now. ``leader_epoch`` is -1 where it returns none."""
 
     partition: int
     log_start: int

@@ -205,7 +205,7 @@ def drift_result(penstock: Connections, plan: TopicPlan) -> dg.AssetCheckResult:
 
 
 def lag_result(plan: TopicPlan, figures: TopicFigures) -> dg.AssetCheckResult:
-    """Late means that windows which have closed are not frozen: the freezer stands still."""
+    """Late means that windows which have closed are not frozen: the freezer does not run."""
     land = plan.spec.land
     if land is None:
         raise ValueError(f"topic {plan.name} is not landed")

@@ -86,7 +86,7 @@ class SparkConnect:
             session = self._open(scope)
             self._sessions[scope] = session
             # Left behind, a session keeps a catalog and an S3 client in the server until it times
-            # out. Registered anew, so that it runs before what PySpark does at exit: a call to the
+            # out. Registered again, so that it runs before what PySpark does at exit: a call to the
             # server for each client, which waits long for one that is gone.
             atexit.unregister(self.close)
             atexit.register(self.close)

@@ -13,7 +13,7 @@ does, step by step (``at`` gets the names in quotes):
    under its own attempt id and writes the receipt for that; the first commit's never comes.
 5. "receipted": the window counts as landed. A second run lands it again: same rows, a further
    receipt, which is the one that counts from then on.
-6. "reported": the group's offsets tell Kafka tools how far the table is. They never go back: a
+6. "reported": the group's offsets describe Kafka tools how far the table is. They never go back: a
    window landed again later leaves them where they are. A run killed before this leaves them one
    window behind until the next window's landing.
 """
@@ -31,7 +31,7 @@ from penstock_platform.clock import to_iso
 from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.kafka.java_client import java_properties
 from penstock_platform.lake.tables import LakeSnapshot
-from penstock_platform.ranges import count, subtract, tell
+from penstock_platform.ranges import count, describe, subtract
 from penstock_platform.reconciliation.model.receipts import Receipt
 from penstock_platform.reconciliation.model.recovery import RerunSource, SourceKind
 from penstock_platform.reconciliation.recovery import rerun_source
@@ -163,7 +163,7 @@ def _land(
     if source.kind is SourceKind.NOTHING:
         raise UnprovenRecoveryError(
             f"window {window.window} of {window.topic} was not landed again: the log has deleted "
-            f"{tell(source.gone)}, and no snapshot of {table} has the content of any of its "
+            f"{describe(source.gone)}, and no snapshot of {table} has the content of any of its "
             "receipts. The table was left as it is"
         )
     result = land(source)
@@ -172,7 +172,7 @@ def _land(
     wholly = rerun_source(penstock, window, digest_of, wholly=True)
     if wholly.kind is not SourceKind.SNAPSHOT:
         if source.kind is SourceKind.LOG:
-            return source, result  # the receipt's rows are gone; the log is what there is
+            return source, result  # the receipt's rows are gone; only the log is left
     elif (restored := land(wholly)).digest == wholly.digest:
         return wholly, restored
     raise LandingError(
@@ -281,8 +281,8 @@ def _refuse_a_cut(penstock: Connections, window: Window, source: RerunSource) ->
     lost = lost_from_log(penstock, window, penstock.kafka.offsets(window.topic))
     if new := subtract(lost, source.gone):
         raise TruncatedLogError(
-            f"window {window.name} of {window.topic}: its log was cut below {tell(new)} while it "
-            "was read. No receipt was written; the next attempt reads what is left"
+            f"window {window.name} of {window.topic}: its log was cut below {describe(new)} while "
+            "it was read. No receipt was written; the next attempt reads what is left"
         )
 
 

@@ -25,24 +25,24 @@ from penstock_platform.windows.metadata import window_metadata
 from penstock_platform.windows.model.window import Window, check_link
 from penstock_platform.windows.store import WindowStore, window_uri
 
-SETTLE_JOB = "settle"
+EMPTY_WINDOWS_JOB = "prove_empty_windows"
 # Of each topic in one run; the sensor asks again for the rest.
 WINDOWS_MAX = 200
 
 
-def build_settle_job(plans: Sequence[TopicPlan]) -> dg.JobDefinition:
-    """The job ``settle``."""
+def build_empty_windows_job(plans: Sequence[TopicPlan]) -> dg.JobDefinition:
+    """The job ``prove_empty_windows``."""
 
     @dg.op(
-        name="settle_empty_windows",
+        name="prove_windows",
         required_resource_keys={"penstock"},
         description="Proves windows that hold no records, and reports each on its partition.",
     )
-    def settle_empty_windows(context: dg.OpExecutionContext) -> None:
+    def prove_windows(context: dg.OpExecutionContext) -> None:
         penstock: Connections = context.resources.penstock
         failed: list[str] = []
         for plan in plans:
-            proven, errors = settle_topic(context, penstock, plan)
+            proven, errors = prove_topic(context, penstock, plan)
             if proven:
                 context.log.info("%s: %d empty windows proven", plan.name, proven)
             failed += errors
@@ -50,17 +50,17 @@ def build_settle_job(plans: Sequence[TopicPlan]) -> dg.JobDefinition:
             raise dg.Failure("; ".join(failed), allow_retries=False)
 
     @dg.job(
-        name=SETTLE_JOB,
+        name=EMPTY_WINDOWS_JOB,
         executor_def=dg.in_process_executor,
         description="Prove windows that hold no records.",
     )
-    def settle() -> None:
-        settle_empty_windows()
+    def prove_empty_windows() -> None:
+        prove_windows()
 
-    return settle
+    return prove_empty_windows
 
 
-def settle_topic(
+def prove_topic(
     context: dg.OpExecutionContext, penstock: Connections, plan: TopicPlan
 ) -> tuple[int, list[str]]:
     """Prove the topic's empty windows that have no result yet, newest last.
@@ -79,14 +79,14 @@ def settle_topic(
     last = newest.sequence if newest is not None else -1
     for sequence in range(max(0, last + 1 - WINDOWS_MAX), last + 1):
         try:
-            proven += settle_if_due(context, penstock, plan, ref, sequence)
+            proven += prove_if_due(context, penstock, plan, ref, sequence)
         except Exception as error:
             context.log.exception("%s window %d could not be proven", plan.name, sequence)
             errors.append(f"{plan.name} window {sequence}: {error}")
     return proven, errors
 
 
-def settle_if_due(
+def prove_if_due(
     context: dg.OpExecutionContext,
     penstock: Connections,
     plan: TopicPlan,
@@ -100,11 +100,11 @@ def settle_if_due(
     check_link(WindowStore.of(penstock).get(ref, sequence - 1) if sequence else None, window)
     if has_result(plan, BookStore.of(penstock).newest_book(ref, sequence)):
         return False
-    settle_window(context, penstock, plan, window)
+    prove_window(context, penstock, plan, window)
     return True
 
 
-def settle_window(
+def prove_window(
     context: dg.OpExecutionContext, penstock: Connections, plan: TopicPlan, window: Window
 ) -> None:
     """Prove one empty window, and report what a landing run would have."""

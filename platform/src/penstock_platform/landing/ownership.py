@@ -21,7 +21,8 @@ import dagster as dg
 from dagster._core.storage.dagster_run import RunRecord
 
 from penstock_platform.clock import Clock
-from penstock_platform.landing.model.attempts import (
+from penstock_platform.landing.model.leases import RENEW, Lease, LeaseFormatError, ask, owner
+from penstock_platform.landing.model.retries import (
     DONE,
     Attempt,
     Cause,
@@ -30,7 +31,6 @@ from penstock_platform.landing.model.attempts import (
     outcome_text,
     parse_outcome,
 )
-from penstock_platform.landing.model.leases import RENEW, Lease, LeaseFormatError, ask, owner
 from penstock_platform.topics.names import LANDING_TAG, LEASE_TAG, OUTCOME_TAG
 
 LOG = logging.getLogger("penstock.landing")

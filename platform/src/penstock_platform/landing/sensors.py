@@ -11,8 +11,8 @@ from penstock_platform.archive.store import ArchiveError
 from penstock_platform.clock import Clock, from_iso
 from penstock_platform.connections import Connections
 from penstock_platform.kafka.errors import ClusterError
-from penstock_platform.landing.empty_windows import SETTLE_JOB
-from penstock_platform.landing.model.attempts import (
+from penstock_platform.landing.empty_windows import EMPTY_WINDOWS_JOB
+from penstock_platform.landing.model.retries import (
     Action,
     Decision,
     choose_try,
@@ -121,7 +121,7 @@ def build_window_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.S
                 full, idle = ready_ticks(tick, plan)
                 empty += idle
                 requests += landing_requests(context.instance, tick, plan, full)
-        requests += settle_request(context.instance, tick, empty)
+        requests += empty_windows_request(context.instance, tick, empty)
         return tick.result(requests, f"no window of {len(plans)} topics is due")
 
     return window_sensor
@@ -198,7 +198,7 @@ def ticks_of(penstock: Connections, windows: Sequence[Window]) -> list[list[Wind
 def landing_requests(
     instance: dg.DagsterInstance, tick: Tick, plan: TopicPlan, waiting: Sequence[Sequence[Window]]
 ) -> list[dg.RunRequest]:
-    """One run for each partition key that is to be landed now (``model/attempts.py`` decides)."""
+    """One run for each partition key that is to be landed now (``model/retries.py`` decides)."""
     now = tick.penstock.clock.now()
     ready: dict[int, tuple[Sequence[Window], int]] = {}
     for windows in waiting:
@@ -251,20 +251,20 @@ def landing_request(plan: TopicPlan, window: Window, attempts: int) -> dg.RunReq
     )
 
 
-def settle_request(
+def empty_windows_request(
     instance: dg.DagsterInstance, tick: Tick, empty: Sequence[Window]
 ) -> list[dg.RunRequest]:
     """One run for all windows that hold no records, unless one is under way or has just failed."""
     if not empty:
         return []
-    turn = next_turn(instance, tick.penstock.clock, job=SETTLE_JOB)
+    turn = next_turn(instance, tick.penstock.clock, job=EMPTY_WINDOWS_JOB)
     if isinstance(turn, str):
         tick.notes.append(f"{len(empty)} empty windows wait: {turn}")
         return []
     # A run that left one without a result is followed by another: the count makes its key new.
     names = "+".join(sorted(window.sha256 for window in empty))
     key = hashlib.sha256(names.encode()).hexdigest()
-    return [dg.RunRequest(run_key=f"{key}/{turn}", job_name=SETTLE_JOB, tags=PRIORITY)]
+    return [dg.RunRequest(run_key=f"{key}/{turn}", job_name=EMPTY_WINDOWS_JOB, tags=PRIORITY)]
 
 
 def next_turn(

@@ -25,10 +25,10 @@ from penstock_platform.reconciliation.model.books import (
 )
 from penstock_platform.reconciliation.model.claims import StoredRecords
 from penstock_platform.reconciliation.model.equations import LogView
-from penstock_platform.reconciliation.proof import ABSENT, Judged, Prover
 from penstock_platform.reconciliation.recovery import noting_source
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.reconciliation.stored import stored_rows
+from penstock_platform.reconciliation.table_views import ABSENT, Judged, Prover
 from penstock_platform.topics.model.declaration import TopicSpec, bronze_table
 from penstock_platform.windows.model.window import ChainError, Window
 from penstock_platform.windows.store import WindowStore

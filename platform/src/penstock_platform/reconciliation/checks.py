@@ -26,7 +26,7 @@ from penstock_platform.windows.store import WindowStore
 
 # Nothing is known to be wrong. A check fails only for what a person has to look at.
 PASSING = frozenset({WindowState.BALANCED, WindowState.PENDING})
-# Amiss, but nothing is lost: what compaction took, and what is still due.
+# Not balanced, but nothing is lost: what compaction took, and what is still due.
 WARNING = frozenset({WindowState.PENDING, WindowState.UNPROVEN})
 
 

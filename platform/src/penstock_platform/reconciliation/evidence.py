@@ -1,7 +1,7 @@
 """The monitoring events that can speak of a window, and the judgement by them.
 
 What is stored after a window was frozen is acknowledged after it, so the events about a window lie
-behind the place where the audit topic stood when the last complete window before it was frozen:
+behind the place where the audit topic ended when the last complete window before it was frozen:
 the end of an audit window frozen before that one had closed. They are read from the broker while it
 holds them, else from bronze of the audit topic. Events that come later than ``HORIZON_GRACES``
 graces after the freeze are not read: the reading of an old window is bounded and always the same.
@@ -255,7 +255,7 @@ class EvidenceReader:
     def _own_claims(
         self, window: Window, read: EvidenceRead, stored: StoredReader, cuts: Sequence[Cut]
     ) -> EvidenceRead:
-        """Without the claims on the other records that stood, or stand, at this window's offsets:
+        """Without the claims on the other records that were, or are, at this window's offsets:
         where the log was cut and grew again."""
         for other in self._overlapping(window, cuts):
             shared = shared_ranges(window, other, cuts)

@@ -23,10 +23,10 @@ from penstock_platform.lake.content import WindowFiles
 from penstock_platform.lake.errors import StoreError
 from penstock_platform.reconciliation.books import Bookkeeper, changed
 from penstock_platform.reconciliation.model.books import Book, Equation, EquationResult, WindowState
-from penstock_platform.reconciliation.model.proofs import Pace, ProofPass, choose, following
-from penstock_platform.reconciliation.proof import Judged
+from penstock_platform.reconciliation.model.reverification import Pace, ProofPass, choose, following
 from penstock_platform.reconciliation.silver_versions import parsed_tables
 from penstock_platform.reconciliation.store import BookStore
+from penstock_platform.reconciliation.table_views import Judged
 from penstock_platform.topics.model.declaration import TopicSpec, bronze_table
 from penstock_platform.windows.model.window import Window, check_link
 from penstock_platform.windows.store import WindowStore

@@ -1,9 +1,9 @@
 """The `reverify` schedule: proof goes stale, so windows are proven again.
 
 One run looks at the newest windows of every topic, at those that do not balance, and at a share of
-the older ones (``model/proofs.py``). A result that says something new is reported on its window's
-partition and archived as the window's newest book; that all others stay as they were is said by
-this asset's own table, for an event each minute and window would bury the rest. What could not be
+the older ones (``model/reverification.py``). A new result is reported on its window's partition and
+archived as the window's newest book; this asset's own table lists the unchanged ones, because an
+event each minute for each window would bury the rest. What could not be
 looked at fails the check ``all_reverified``. Nothing is landed, nothing is repaired: the alert
 names the command for it.
 """
@@ -20,7 +20,7 @@ from penstock_platform.kafka.errors import UnknownTopicError
 from penstock_platform.lake.errors import StoreError
 from penstock_platform.reconciliation.checks import report_check_result, tick_judgement
 from penstock_platform.reconciliation.model.books import Equation
-from penstock_platform.reconciliation.model.proofs import Pace
+from penstock_platform.reconciliation.model.reverification import Pace
 from penstock_platform.reconciliation.reverification import Looked, Reverifier
 from penstock_platform.topics.metadata import table
 from penstock_platform.topics.plan import TopicPlan

@@ -16,8 +16,8 @@ from penstock_platform.clock import to_iso
 from penstock_platform.connections import Connections
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.reconciliation.model.books import Acceptance, Book, Finding
-from penstock_platform.reconciliation.model.proofs import ProofPass
 from penstock_platform.reconciliation.model.receipts import Receipt
+from penstock_platform.reconciliation.model.reverification import ProofPass
 from penstock_platform.windows.model.window import Window
 
 # A landing makes a book for each equation: where the search for the newest begins.

@@ -85,7 +85,7 @@ class MemoryCluster:
         self.topics: dict[str, MemoryTopic] = {}
 
     def add_topic(self, name: str, partitions: int, *, broker_stamps: bool = False) -> MemoryTopic:
-        """Create a topic, or one of the same name anew, with an id of its own."""
+        """Create a topic, or one of the same name again, with an id of its own."""
         topic = MemoryTopic(
             uuid.uuid4().hex[:22], [MemoryPartition() for _ in range(partitions)], broker_stamps
         )

@@ -1,4 +1,4 @@
-"""Connections whose parts are given: what a test puts in the place of real services."""
+"""Connections with given parts: what a test uses instead of real services."""
 
 from __future__ import annotations
 

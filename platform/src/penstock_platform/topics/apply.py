@@ -1,4 +1,4 @@
-"""Making the cluster agree with a topic's declaration, and telling where it does not.
+"""Making the cluster agree with a topic's declaration, and reporting where it does not.
 
 Only ever additive: a topic is created, partitions are added, configs are set. Nothing is deleted,
 partitions are never taken away (Kafka cannot), and undeclared configs are left alone.

@@ -41,7 +41,7 @@ def attributes_model(name: str, described_by: type[BaseModel]) -> type[BaseModel
 
 
 def values_of(attributes: BaseModel | None) -> dict[str, Any]:
-    """The raw attributes as they stand in the YAML document."""
+    """The raw attributes as they are in the YAML document."""
     return dict(attributes.model_extra or {}) if attributes is not None else {}
 
 

@@ -11,7 +11,7 @@ WINDOW_TAG = "penstock/window"
 WINDOW_ID_TAG = "penstock/window_id"
 # What a run lands: "<topic id>/<partition key>".
 LANDING_TAG = "penstock/landing"
-# How the newest step of a landing ended: landing/model/attempts.py.
+# How the newest step of a landing ended: landing/model/retries.py.
 OUTCOME_TAG = "penstock/outcome"
 # Who lands: landing/model/leases.py. Hidden in the UI by its dot.
 LEASE_TAG = ".dagster/penstock_lease"
@@ -23,5 +23,5 @@ def landing_job(topic: str) -> str:
 
 
 def evidence_job(topic: str) -> str:
-    """The job that hears a topic's producers again."""
+    """The job that reads a topic's evidence again."""
     return f"evidence_{table_part(topic)}"

@@ -28,7 +28,7 @@ from penstock_platform.system_clock import SystemClock
 from penstock_platform.topics.model.cron import last_tick
 from penstock_platform.topics.model.declaration import TopicSpec
 
-CREATION_FILE = "born"
+CREATION_FILE = "created"
 REACHABLE_TIMEOUT_SECONDS = 0.5
 # Definitions can be loaded where no home is (a test, an editor); nothing is frozen there.
 WITHOUT_HOME = datetime(2026, 11, 1, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 Metadata only: it asks for offsets and creates small objects. Killed between any two instructions
 and started again, it finds the end of the chain and goes on from there; two freezers at once take
-turns, because the one that is refused a place reads the chain again and computes anew.
+turns, because the one that is refused a place reads the chain again and computes again.
 """
 
 from __future__ import annotations

@@ -237,8 +237,8 @@ class WindowStore:
         return known.index(ref.topic_id) if ref.topic_id in known else None
 
     def _mark_begun(self, window: Window) -> None:
-        """Record beside the incarnation that its chain has a place 0: what tells a chain that has
-        lost its beginning from one that never had a window."""
+        """Record beside the incarnation that its chain has a place 0: a chain that lost its
+        beginning differs from one that never had a window."""
         ref = window.ref
         number = self._number_of(ref)
         if number is not None:

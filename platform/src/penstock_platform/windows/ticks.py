@@ -22,7 +22,7 @@ from penstock_platform.kafka.model import TopicRef
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.windows.model.watch import Watch, rotated
 from penstock_platform.windows.model.window import Window
-from penstock_platform.windows.problems import Problems
+from penstock_platform.windows.sensor_problems import Problems
 from penstock_platform.windows.store import NewIncarnationError, WindowStore
 
 # Dagster ends a tick after 60 seconds, and what it had found is lost. One answer of a service that
@@ -137,7 +137,7 @@ class Tick:
 
 
 def _read_cursor(text: str | None) -> tuple[str, dict[str, Watch]]:
-    """Whose turn it is, and a watch for each topic id. What cannot be read begins anew: every look
+    """Whose turn it is, and a watch for each topic id. What cannot be read starts over: every look
     can be taken again."""
     try:
         raw: Any = json.loads(text or "{}")

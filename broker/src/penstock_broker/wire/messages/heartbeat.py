@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and hears of a rebalance."""
+"""Heartbeat: a member is alive, and learns of a rebalance."""
 
 from penstock_broker.wire.schema import INT16, INT32, STRING, Struct, field
 

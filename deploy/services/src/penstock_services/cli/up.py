@@ -22,7 +22,7 @@ from penstock_services.supervisor import Supervisor
 
 
 class Show:
-    """Tells of progress: a line when something serves, and on a terminal what is waited for."""
+    """Shows progress: a line when something serves, and on a terminal what is waited for."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
@@ -68,7 +68,7 @@ def command(profile: str, output: str) -> None:
     """Start the services of this directory and wait until each serves.
 
     What runs already stays; changed settings are taken over, and the code location is loaded
-    anew. Services that the settings name (kafka.bootstrap_servers, s3.endpoint, spark.remote)
+    again. Services that the settings name (kafka.bootstrap_servers, s3.endpoint, spark.remote)
     are asked whether they serve, and not started.
     """
     here = settings()

@@ -1,6 +1,6 @@
 """Marts: what the landed records are good for.
 
-A mart reads silver, which holds proven windows alone, and is made anew each time: run it twice and
+A mart reads silver, which holds proven windows alone, and is made again each time: run it twice and
 the same table stands there.
 """
 

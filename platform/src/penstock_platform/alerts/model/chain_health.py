@@ -176,7 +176,7 @@ class PlatformFacts:
 
     ``heartbeats``: seconds since each daemon's last report, None for one that never did.
     ``looked``: seconds since the alert sensor last looked. ``undelivered``: {channel: its error}
-    of those that have owed alerts for long. ``down``: {service: what the supervisor says}.
+    of those that have pending alerts for long. ``down``: {service: what the supervisor says}.
     """
 
     broker: str | None = None
@@ -291,7 +291,7 @@ def confirm(
 ) -> tuple[list[Problem], dict[str, str]]:
     """The problems seen for as long as each needs, and {source: first seen} of all of them.
 
-    ``suspected`` is what the call before returned. One that is absent once begins anew.
+    ``suspected`` is what the call before returned. One that is absent once starts over.
     """
     seen = {p.source: suspected.get(p.source, to_iso(now)) for p in problems}
     ripe = [p for p in problems if now - from_iso(seen[p.source]) >= p.patience]
@@ -323,7 +323,7 @@ def _incarnation(facts: ChainFacts) -> Problem | None:
     if known and facts.ref.topic_id != known[-1]:
         return Problem(
             Kind.TOPIC_RECREATED,
-            f"{topic} was deleted and created anew: its chain belongs to topic id {known[-1]}, the "
+            f"{topic} was deleted and recreated: its chain belongs to topic id {known[-1]}, the "
             f"broker now has {facts.ref.topic_id}; {_safe(facts)}; the new topic's records are in "
             "no window",
             topic,

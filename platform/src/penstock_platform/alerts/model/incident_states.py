@@ -36,7 +36,7 @@ INCIDENTS_VERSION = 2
 STOPS_MAX = 100
 SAID_RANGES_MAX = 500
 OUTAGE = "outage"
-# A source of an outage that nobody tries again is resolved by the service's own answer, once it
+# A source of an outage that is not tried again is resolved by the service's own answer, once it
 # has been quiet for so long: the service may answer here and not where the source failed.
 OUTAGE_QUIET = timedelta(minutes=15)
 # The keys of ``details`` that hold [[partition, start, end], …].
@@ -127,7 +127,7 @@ def _opened(entry: Mapping[str, Any]) -> OpenIncident:
 def advance(
     incidents: Incidents, observations: Iterable[Observation], now: datetime
 ) -> tuple[Incidents, list[dict[str, Any]]]:
-    """Take note of observations, in their order; the incidents then open, and alerts to send."""
+    """Apply observations in their order; the incidents then open, and alerts to send."""
     opened = dict(incidents.open)
     alerts: list[dict[str, Any]] = []
     for observation in observations:
@@ -139,7 +139,7 @@ def advance(
             if wanted is None or key != wanted.dedup_key:
                 alerts += _withdraw(opened, key, observation.source, at, now)
         if wanted is not None:
-            alerts += _note(opened, wanted, observation.source, at, now)
+            alerts += _open_or_grow(opened, wanted, observation.source, at, now)
     alerts = _collapsed(opened, alerts, now)
     return Incidents(opened), alerts
 
@@ -264,7 +264,7 @@ def to_alert(incident: Incident, action: str, now: datetime, since: str = "") ->
     }
 
 
-def _note(
+def _open_or_grow(
     opened: dict[str, OpenIncident], incident: Incident, source: str, at: str, now: datetime
 ) -> list[dict[str, Any]]:
     known = opened.get(incident.dedup_key)

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock_platform.alerts.model.incident_states import Incident, Observation
 from penstock_platform.clock import from_iso
-from penstock_platform.ranges import OffsetRange, count, merge, tell
+from penstock_platform.ranges import OffsetRange, count, describe, merge
 from penstock_platform.reconciliation.model.books import (
     Equation,
     EquationResult,
@@ -116,7 +116,7 @@ def _summary(window: Window, result: EquationResult, findings: Sequence[Finding]
         records = sum(f.count for f in found)
         ranges = merge(r for f in found for r in f.ranges)
         where = _WHERE[result.equation] if kind in ("missing", "duplicate") else ""
-        places = f" ({tell(ranges, 3)})" if ranges else ""
+        places = f" ({describe(ranges, 3)})" if ranges else ""
         noun = "record" if records == 1 else "records"
         parts.append(f"{records:,} {noun} {_LACK.get(kind, kind)}{where}{places}")
     if result.detail.get(SOURCE_KEY) == SourceKind.NOTHING:

@@ -3,7 +3,7 @@
 A row's digest is a chain of xxHash64 (https://xxhash.com) over its columns in the order of their
 names: ``h = 42``; for every column that is not null ``h = xxh64(tag of its name, seed=h)``, then
 ``h = value(column, h)``. A null column adds nothing, so a column that is added to a table later
-changes no digest; the tag tells a value from the same value in another column. An empty array or
+changes no digest; the tag distinguishes equal values in different columns. An empty array or
 map counts as null, because pyiceberg does not read them apart. By type::
 
     boolean                  xxh64 of 4 bytes, 0 or 1
@@ -131,7 +131,7 @@ def _bytes(seeds: Digests, values: pa.Array) -> Digests:
 
 
 def _fixed(seeds: Digests, name: str, values: pa.Array) -> Digests:
-    """Of columns of a fixed width; what stands at a null is not used."""
+    """Of columns of a fixed width; the value at a null is not used."""
     kind, is_a = values.type, pa.types
     if is_a.is_boolean(kind):
         return _hash_4(_numbers(values.cast(pa.int8()), np.uint64), seeds)

@@ -59,7 +59,7 @@ class Lease:
 def ask(run_id: str, known: Lease | None, now: datetime) -> Lease:
     """The line with which a run asks for a landing, or goes on with one that it has.
 
-    A run whose lease has lapsed asks anew, behind those that asked meanwhile.
+    A run whose lease has lapsed asks again, behind those that asked meanwhile.
     """
     if known is not None and known.alive(now):
         return known.renewed(now)

@@ -29,7 +29,7 @@ class BookFormatError(ValueError):
 
 
 class WindowState(StrEnum):
-    """Where a window stands. The order of severity is that of ``SEVERITY_ORDER``."""
+    """The state of a window. The order of severity is that of ``SEVERITY_ORDER``."""
 
     FROZEN = "FROZEN"
     LANDED = "LANDED"
@@ -96,7 +96,7 @@ FINDING_STATES: dict[str, WindowState | None] = {
     "unjudged": WindowState.PENDING,  # could not be judged; the detail says why
     "pending": WindowState.PENDING,  # stored, and the producer's evidence is still due
     "undigested": WindowState.UNAUDITED,  # claimed, and the content could never be compared
-    "evidence_lost": WindowState.UNAUDITED,  # events that nobody can read any more
+    "evidence_lost": WindowState.UNAUDITED,  # events that can no longer be read
     "unclaimed": WindowState.UNAUDITED,  # stored, and no evidence came within the grace
     "incarnation_silent": WindowState.UNAUDITED,  # the same; its producer died without a word
     "unstamped": WindowState.UNAUDITED,  # stored by a client that is not audited

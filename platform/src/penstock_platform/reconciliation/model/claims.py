@@ -149,7 +149,7 @@ class Producer:
     """What one incarnation's events say of one topic.
 
     ``numbers`` are those of the events read, each once, sorted. ``sequences`` are acknowledged,
-    ``failed`` given up; ``failed_at`` tells the latter as (first, end, reason, sent at, in ms).
+    ``failed`` given up; ``failed_at`` holds the latter as (first, end, reason, sent at, in ms).
     ``source`` names the producer: its application and host.
     """
 

@@ -137,7 +137,7 @@ def produced_equals_stored(
         *_damage(window, producers, copies, tally, circumstances),
         *_dues(window, producers, records, tally, circumstances),
         *_unjudged(window, producers, records, tally, circumstances),
-        *_notes(window, producers, tally),
+        *_reported(window, producers, tally),
     ]
     if unstamped:
         findings.append(Finding("unstamped", merge(unstamped), detail="no audit header"))
@@ -430,14 +430,14 @@ def _lost_with_events(
     return subtract([span], known)
 
 
-def _notes(window: Window, producers: Mapping[int, Producer], tally: _Tally) -> list[Finding]:
+def _reported(window: Window, producers: Mapping[int, Producer], tally: _Tally) -> list[Finding]:
     """What is reported and is no loss of the broker's."""
     findings = [
         Finding(
             "unacknowledged",
             merge(ranges),
             str(incarnation),
-            "stored, though their producer was told that they failed",
+            "stored, though their producer got an error for them",
         )
         for incarnation, ranges in tally.unacknowledged.items()
     ]

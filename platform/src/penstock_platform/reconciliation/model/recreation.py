@@ -1,4 +1,4 @@
-"""What a topic that was deleted, or deleted and created anew, took with it, in exact offsets.
+"""What a topic that was deleted, or deleted and recreated, took with it, in exact offsets.
 
 Safe is what bronze holds of its windows. Lost is what was frozen and not landed, and what producers
 say was acknowledged beyond the chain's end. Records that no producer claims and no window held
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock_platform.ranges import OffsetRange, count, merge, subtract, tell
+from penstock_platform.ranges import OffsetRange, count, describe, merge, subtract
 from penstock_platform.reconciliation.model.books import Book, Equation
 from penstock_platform.windows.model.window import Window
 
@@ -41,11 +41,12 @@ class LostTopic:
         parts = []
         if self.unlanded:
             parts.append(
-                f"{count(self.unlanded):,} frozen and not landed ({tell(self.unlanded, 5)})"
+                f"{count(self.unlanded):,} frozen and not landed ({describe(self.unlanded, 5)})"
             )
         if self.unfrozen:
             parts.append(
-                f"{count(self.unfrozen):,} acknowledged and in no window ({tell(self.unfrozen, 5)})"
+                f"{count(self.unfrozen):,} acknowledged and in no window "
+                f"({describe(self.unfrozen, 5)})"
             )
         lost = (
             f"{self.lost:,} records are lost with it: {', '.join(parts)}"

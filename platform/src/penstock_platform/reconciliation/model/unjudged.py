@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock_platform.ranges import OffsetRange, intersect, merge, tell
+from penstock_platform.ranges import OffsetRange, describe, intersect, merge
 from penstock_platform.reconciliation.model.audit_events import MalformedEvent, matter
 from penstock_platform.reconciliation.model.books import Finding
 
@@ -86,7 +86,7 @@ def digest_findings(
         )
         detail = (
             f"digests of claims of {sources[incarnation]} are not judged: {why} "
-            f"({tell(digests.claims[incarnation], 3)})"
+            f"({describe(digests.claims[incarnation], 3)})"
         )
         findings.append(Finding(kind, merge(ranges), str(incarnation), detail))
     return findings

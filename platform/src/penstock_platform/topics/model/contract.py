@@ -1,6 +1,6 @@
 """A topic's contract: a JSON Schema file, read as the columns of its silver table.
 
-The schema describes one JSON object, the record's value. What stands for what::
+The schema describes one JSON object, the record's value. The mapping::
 
     string                    string          format date-time: timestamp, date: date
     integer                   bigint          format int32: int

@@ -54,7 +54,7 @@ class Watch:
 
     @classmethod
     def from_json(cls, raw: Any) -> Watch:
-        """The reverse of ``to_json``; whatever cannot be read begins the chain anew."""
+        """The reverse of ``to_json``; whatever cannot be read starts the chain over."""
         try:
             return cls(
                 tuple(sorted(int(n) for n in raw["waiting"])),

@@ -378,5 +378,5 @@ def _partition(
 
 
 def rerun_command(topic: str, window: str) -> str:
-    """The command that lands a window again and judges it anew."""
+    """The command that lands a window again and checks it again."""
     return f"penstock window rerun {topic} {window}"

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_platform.landing.model.attempts import (
+from penstock_platform.landing.model.leases import LAPSE, RENEW, Lease, LeaseFormatError, ask, owner
+from penstock_platform.landing.model.retries import (
     DONE,
     INSIDE_MAX,
     PAUSES,
@@ -27,7 +28,6 @@ from penstock_platform.landing.model.attempts import (
     parse_outcome,
     pause_after,
 )
-from penstock_platform.landing.model.leases import LAPSE, RENEW, Lease, LeaseFormatError, ask, owner
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

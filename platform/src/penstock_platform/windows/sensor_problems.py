@@ -2,7 +2,7 @@
 
 One small file a sensor under ``<home>/alerts/sensors/``, replaced as a whole and only when it
 changes. A sensor that is killed while it writes leaves the file before; a file that cannot be read
-counts as empty and is written anew by its sensor's next tick.
+counts as empty and is written again by its sensor's next tick.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def broker(tmp_path: Path) -> Iterator[ThreadBroker]:
         "offsets.retention.minutes": "1",
         "offsets.retention.check.interval.ms": "1000",
     }
-    twin = ThreadBroker(tmp_path / "data", settings, clock=clock, files=MemFiles(clock))
-    with twin as started:
+    files = MemFiles(clock)
+    with ThreadBroker(tmp_path / "data", settings, clock=clock, files=files) as started:
         yield started
 
 
@@ -146,7 +146,7 @@ def test_a_power_cut_leaves_what_was_synced(broker: ThreadBroker) -> None:
     assert offset(broker, topic, -1) == 5
 
 
-def test_what_a_stopped_broker_is_told_waits_for_its_start(tmp_path: Path) -> None:
+def test_faults_given_to_a_stopped_broker_apply_after_its_start(tmp_path: Path) -> None:
     broker = ThreadBroker(tmp_path / "data")
     broker.faults.fail("Produce", "KAFKA_STORAGE_ERROR")
     with broker:
