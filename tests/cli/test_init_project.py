@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import click
@@ -129,6 +130,14 @@ def test_it_is_laid_out_as_dg_lays_projects_out(shop: Path) -> None:
     ]
     dev = set(document["dependency-groups"]["dev"])
     assert dev == {"dagster-dg-cli", "dagster-webserver", "penstock-services", "pytest"}
+
+
+def test_its_wheel_holds_declarations_and_contracts(shop: Path, tmp_path: Path) -> None:
+    run(shop, sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for file in ("definitions.py", "defs/orders/defs.yaml", "defs/orders/orders.schema.json"):
+        assert f"my_shop_pipelines/{file}" in names
 
 
 def test_editors_find_the_schema_of_its_declarations(shop: Path) -> None:
