@@ -15,7 +15,7 @@ from penstock_platform.alerts.health import HealthReader
 from penstock_platform.alerts.model.chain_health import Kind, PlatformFacts, judge_chain
 from penstock_platform.cli import alert as alert_command
 from penstock_platform.cli import audit as audit_command
-from penstock_platform.cli import dagster_api
+from penstock_platform.cli import balance, dagster_api
 from penstock_platform.cli import table as table_command
 from penstock_platform.cli import topic as topic_command
 from penstock_platform.cli import window as window_command
@@ -187,7 +187,8 @@ def test_the_declaration_says_whether_evidence_may_be_missing(
     monkeypatch.setattr(audit_command, "Connections", lambda _settings: made.penstock)
     monkeypatch.setattr(audit_command, "settings", lambda: made.penstock.settings)
     declared = {made.topic: made.plan.spec}
-    monkeypatch.setattr(audit_command, "declarations", lambda _penstock: declared)
+    for module in (audit_command, balance):
+        monkeypatch.setattr(module, "declarations", lambda _penstock: declared)
     result = CliRunner().invoke(audit_command.command, ["shop.orders", "-o", "json"])
     assert json.loads(result.output)["windows"][0]["state"] == "UNAUDITED"
     assert result.exit_code == code
