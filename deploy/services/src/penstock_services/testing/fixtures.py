@@ -36,7 +36,7 @@ def penstock_settings(penstock_services: Services) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def kafka_broker(penstock_services: Services) -> ServiceProcess:
+def penstock_broker(penstock_services: Services) -> ServiceProcess:
     """The broker's process."""
     return penstock_services["broker"]
 
