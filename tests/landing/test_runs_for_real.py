@@ -1,7 +1,7 @@
 """A topic's life in Dagster on a real broker, S3, lake and Spark: frozen by the sensor, landed and
 judged by its run, damaged, found, landed again, swept. And what transactions leave in it.
 
-Only the clock is set by hand. The tests of ``tests/orchestration/dagster`` play many more stories,
+Only the clock is set by hand. The tests on ``tests/stage.py`` play many more stories,
 on simulated services.
 """
 

@@ -95,6 +95,15 @@ def test_versions_of_this_environment_are_as_pinned() -> None:
     assert checks.check_versions() == []
 
 
+def test_the_versions_of_every_distribution_of_the_stack_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(checks.importlib.metadata, "requires", lambda name: asked.append(name))
+    assert checks.check_versions() == []
+    assert {"penstock-services", "penstock-platform", "penstock-client"} <= set(asked)
+
+
 def test_a_wrong_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ["pyspark[connect]==4.1.3", "no-such-package>=1", "other; python_version < '3'"]
     monkeypatch.setattr(checks.importlib.metadata, "requires", lambda _: wanted)

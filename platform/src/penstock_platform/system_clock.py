@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """The real ``domain.clock.Clock``."""
+    """The real ``clock.Clock``."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -438,6 +438,7 @@ def test_a_checkpoint_that_cannot_be_written_harms_nothing(bench: Bench) -> None
     bench.files.fail("write", errno.ENOSPC, path_part=".checkpoint", partial_bytes=20)
     checkpoint(log)
     assert (log.failure, log.recovery_point) == (None, 1)
+    assert checkpoints(bench) == [], "a part of one takes room on a full disk"
     bench.append(log, "b")
     bench.files.fail("open", errno.EMFILE, path_part=".checkpoint")
     checkpoint(log)
@@ -446,6 +447,13 @@ def test_a_checkpoint_that_cannot_be_written_harms_nothing(bench: Bench) -> None
     checkpoint(log)
     assert checkpoints(bench) == [3]
     assert log.bytes_to_check == 0
+    bench.append(log, "d")
+    for _ in range(2):
+        bench.files.fail("write", errno.ENOSPC, path_part=".checkpoint", partial_bytes=20)
+        checkpoint(log)
+        assert checkpoints(bench) == [3], "a part of one takes room on a full disk"
+    checkpoint(log)
+    assert checkpoints(bench) == [4]
 
 
 @pytest.mark.parametrize("number", range(10))

@@ -227,6 +227,8 @@ class LogCheckpoints:
             if write.is_written:
                 self._saved = (write.state.base_offset, write.state.written.size)
                 self._remove([path for path in self._paths if path != write.path])
+            else:
+                self._remove([write.path])
         if self._paths and self._saved[0] != active.base_offset <= recovery_point:
             self._remove(self._paths)
 

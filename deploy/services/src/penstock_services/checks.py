@@ -174,7 +174,7 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> str | None:
 
 
 def check_versions(
-    distributions: Sequence[str] = ("penstock-platform", "penstock-client"),
+    distributions: Sequence[str] = ("penstock-services", "penstock-platform", "penstock-client"),
 ) -> list[str]:
     """A sentence for every installed version that is not the one these distributions were made
     for: a half-updated environment fails far from its cause."""

@@ -9,7 +9,7 @@ named, with the user's own file and line.
 Contracts are then compared with the silver tables that are there, where the object store answers.
 
 ``python -m penstock_platform.components.validation MODULE RESULT`` does this in a process of its
-own and writes a JSON document; ``services.validation`` calls it.
+own and writes a JSON document; ``components/definitions.py`` calls it.
 """
 
 from __future__ import annotations

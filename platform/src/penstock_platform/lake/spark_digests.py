@@ -35,7 +35,7 @@ def row_digest(schema: StructType) -> Column:
 def digest_halves(digest: Column) -> tuple[Column, Column]:
     """The sums of the digests' halves, ``low`` and ``high``: a sum of whole ones could overflow.
 
-    ``domain.digests.digest_of_halves`` makes one digest of them.
+    ``model.digests.digest_of_halves`` makes one digest of them.
     """
     low = sf.sum(digest.bitwiseAND(sf.lit(0xFFFF_FFFF))).alias("low")
     high = sf.sum(sf.shiftrightunsigned(digest, 32)).alias("high")

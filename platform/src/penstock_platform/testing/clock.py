@@ -8,7 +8,7 @@ EPOCH = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 class ManualClock:
-    """``domain.clock.Clock`` under the test's control; sleeping moves it at once."""
+    """``clock.Clock`` under the test's control; sleeping moves it at once."""
 
     def __init__(self, start: datetime = EPOCH) -> None:
         self._now = start
