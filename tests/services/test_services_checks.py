@@ -99,7 +99,7 @@ def test_the_versions_of_every_distribution_of_the_stack_are_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(checks.importlib.metadata, "requires", lambda name: asked.append(name))
+    monkeypatch.setattr(checks.importlib.metadata, "requires", asked.append)
     assert checks.check_versions() == []
     assert {"penstock-services", "penstock-platform", "penstock-client"} <= set(asked)
 

@@ -1,7 +1,7 @@
 """Reading a component's YAML so that every mistake is named with its file and line.
 
 Dagster hands a component its attributes and where each key stands. The platform's own models do the
-judging (``model.declaration.parse_topic``), because they know the remedy; this module joins the two.
+judging (``model.declaration.parse_topic``), because they know the remedy; this module joins both.
 """
 
 from __future__ import annotations
