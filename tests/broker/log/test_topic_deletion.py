@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Iterable
 
 import pytest
 from storage_broker import DATA_DIR, Broker, code
 
 from penstock_broker.errors import ErrorCode, KafkaError
-from penstock_broker.steps import run
+from penstock_broker.log.keys import TopicPartition
+from penstock_broker.steps import End, attempt, run, step_or_end, together
 from penstock_broker.testing import MemFiles
 
 
@@ -77,6 +79,29 @@ def test_a_recreated_topic_is_another(broker: Broker) -> None:
     assert broker.replicas.partition("t", 0).log_end_offset == 0
     broker.restart()
     assert broker.replicas.partition("t", 0).log_end_offset == 0
+
+
+def test_many_topics_are_deleted_a_few_logs_a_turn(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request names them all; other clients have their turn between its steps."""
+    names = [f"t{number}" for number in range(20)]
+    for name in names:
+        broker.replicas.create_topic(name, 3, {})
+    turns, delete = [0], broker.logs.delete
+
+    def counted(logs: Iterable[TopicPartition], **how: bool) -> None:
+        taken = list(logs)
+        turns[-1] += len(taken)
+        delete(taken, **how)
+
+    monkeypatch.setattr(broker.logs, "delete", counted)
+    steps = together([broker.replicas.deleting_topic(name) for name in names])
+    while not isinstance(step := step_or_end(steps, None), End):
+        if step is not None:
+            assert attempt(step) is None
+        turns.append(0)
+    assert (sum(turns), max(turns)) == (60, 3)
 
 
 def test_an_interrupted_deletion_is_finished_at_the_next_start(broker: Broker) -> None:

@@ -26,7 +26,7 @@ from penstock_broker.steps import Commit, Step, run
 _log = logging.getLogger(__name__)
 
 Listener = Callable[[Partition, int], None]
-DELETED_AT_ONCE = 100
+DELETED_AT_ONCE = 25
 """Logs deleted in one step."""
 
 
@@ -312,9 +312,8 @@ class ReplicaManager:
         self._creating.add(name)
         try:
             for at in range(0, len(keys), DELETED_AT_ONCE):
+                yield None  # many topics may be at this place
                 self.logs.delete(keys[at : at + DELETED_AT_ONCE], sync=False)
-                if at + DELETED_AT_ONCE < len(keys):
-                    yield None
             yield Commit(self.logs.sync_names)
             self._metadata.remove_deleted([topic.topic_id])
         except OSError as error:
