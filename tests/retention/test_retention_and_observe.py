@@ -165,12 +165,15 @@ def test_observing_reports_offsets_rate_lag_and_drift(ready: Any) -> None:
 
     ready.produce(500)
     ready.pass_time(10)
-    ready.run("observe")
+    second = ready.run("observe")
     records = ready.instance.fetch_observations(ready.plan.topic_key, limit=1).records
     metadata = records[0].asset_observation.metadata
     assert metadata["kafka/end_offset"].value == 600
     assert metadata["kafka/records_per_second"].value == 50.0
     assert metadata["kafka/lag_messages"].value == 600
+    assert next(iter(metadata)) == "kafka/records_per_second", "what a reader looks for is first"
+    lag = {e.check_name: e for e in second.get_asset_check_evaluations()}["lag"]
+    assert "50 records a second; 600 records are in no window yet" in (lag.description or "")
 
 
 def test_a_freezer_that_does_not_run_is_a_lag(ready: Any) -> None:

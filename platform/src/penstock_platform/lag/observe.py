@@ -31,7 +31,7 @@ OFFSET_SCHEMA = dg.TableSchema(
         dg.TableColumn("log_start", "int", "First offset that the broker still has"),
         dg.TableColumn("end", "int", "Offset after the last record"),
         dg.TableColumn("records", "int", "Offsets between them"),
-        dg.TableColumn("landed", "int", "First offset that is in no window yet"),
+        dg.TableColumn("frozen", "int", "First offset that is in no window yet"),
         dg.TableColumn("lag", "int", "Offsets that are in no window yet"),
     ]
 )
@@ -62,6 +62,13 @@ class TopicFigures:
             max(0, o.last_stable - self.frozen.get(p, o.log_start)) for p, o in self.offsets.items()
         )
 
+    @property
+    def lag_seconds(self) -> float | None:
+        """Since the newest window closed; None before the first one."""
+        if self.frozen_at is None:
+            return None
+        return round((self.at - self.frozen_at).total_seconds(), 1)
+
     def rows(self) -> list[dict[str, Any]]:
         return [
             {
@@ -69,7 +76,7 @@ class TopicFigures:
                 "log_start": o.log_start,
                 "end": o.high_watermark,
                 "records": o.high_watermark - o.log_start,
-                "landed": self.frozen.get(p, o.log_start),
+                "frozen": self.frozen.get(p, o.log_start),
                 "lag": max(0, o.last_stable - self.frozen.get(p, o.log_start)),
             }
             for p, o in sorted(self.offsets.items())
@@ -106,19 +113,21 @@ def rate_since(
 
 
 def observation_metadata(figures: TopicFigures, rate: float | None) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        "observed_at": to_iso(figures.at),
-        "kafka/end_offset": figures.end,
-        "kafka/records": figures.kept,
-        "kafka/lag_messages": figures.lag,
-        "kafka/offsets": table(figures.rows(), OFFSET_SCHEMA),
-    }
+    """What a page shows of a look: how fast and how late first, the partitions last."""
+    metadata: dict[str, Any] = {}
     if rate is not None:
         metadata["kafka/records_per_second"] = round(rate, 1)
+    metadata["kafka/lag_messages"] = figures.lag
+    if figures.lag_seconds is not None:
+        metadata["kafka/lag_seconds"] = figures.lag_seconds
     if figures.frozen_at is not None:
-        metadata["kafka/lag_seconds"] = (figures.at - figures.frozen_at).total_seconds()
         metadata["kafka/complete_through"] = dg.MetadataValue.timestamp(figures.frozen_at)
-    return metadata
+    return metadata | {
+        "kafka/records": figures.kept,
+        "kafka/end_offset": figures.end,
+        "observed_at": to_iso(figures.at),
+        "kafka/offsets": table(figures.rows(), OFFSET_SCHEMA),
+    }
 
 
 def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
@@ -155,7 +164,7 @@ def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
                 dg.AssetObservation(plan.topic_key, metadata=observation_metadata(figures, rate))
             )
             if plan.spec.land is not None:
-                yield lag_result(plan, figures)
+                yield lag_result(plan, figures, rate)
             if EVENTS_READABLE in checks_of(plan):
                 yield readable_result(penstock, plan)
 
@@ -204,22 +213,24 @@ def drift_result(penstock: Connections, plan: TopicPlan) -> dg.AssetCheckResult:
     )
 
 
-def lag_result(plan: TopicPlan, figures: TopicFigures) -> dg.AssetCheckResult:
+def lag_result(plan: TopicPlan, figures: TopicFigures, rate: float | None) -> dg.AssetCheckResult:
     """Late means that windows which have closed are not frozen: the freezer does not run."""
     land = plan.spec.land
     if land is None:
         raise ValueError(f"topic {plan.name} is not landed")
-    seconds = (figures.at - figures.frozen_at).total_seconds() if figures.frozen_at else 0.0
+    seconds = figures.lag_seconds or 0.0
     window = window_seconds(land.cron, figures.at)
     late = figures.lag > 0 and seconds > LATE_WINDOWS * window
+    speed = f"{rate:,.0f} records a second; " if rate is not None else ""
+    rates = {"records_per_second": round(rate, 1)} if rate is not None else {}
     return dg.AssetCheckResult(
         asset_key=plan.topic_key,
         check_name="lag",
         passed=not late,
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"{figures.lag:,} records are in no window yet; the last window closed "
+        description=f"{speed}{figures.lag:,} records are in no window yet; the last window closed "
         f"{seconds:.0f} s ago (a window is {window:.0f} s)",
-        metadata={"lag_messages": figures.lag, "lag_seconds": seconds},
+        metadata={"lag_messages": figures.lag, "lag_seconds": seconds} | rates,
     )
 
 

@@ -300,7 +300,7 @@ def build_books(plan: TopicPlan) -> dg.AssetsDefinition:
         metadata={},
         equation=Equation.PRODUCED_EQUALS_STORED,
         check="Offsets claimed by audited producers and offsets stored are the same sets, "
-        "sequences are there once, digests agree. Yellow while evidence is still due.",
+        "sequences are there once, digests agree. Passes (PENDING) while evidence is still due.",
     )
 
 

@@ -19,6 +19,7 @@ from penstock_platform.connections import Connections
 from penstock_platform.reconciliation.books import result_of
 from penstock_platform.reconciliation.metadata import equation_metadata, equation_sentence
 from penstock_platform.reconciliation.model.books import Book, Equation, EquationResult, WindowState
+from penstock_platform.reconciliation.model.recovery import rerun_helps
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.windows.model.window import Window, rerun_command
@@ -132,20 +133,24 @@ def worst(results: Sequence[dg.AssetCheckResult]) -> dg.AssetCheckResult:
 def judgement(
     plan: TopicPlan, key: dg.AssetKey, window: Window, book: Book, equation: Equation
 ) -> dg.AssetCheckResult:
-    """What a window's book says of an equation, as the topic's declaration weighs it."""
+    """What a window's book says of an equation, as the topic's declaration weighs it.
+
+    A failed check has the command that repairs the table, where there is one.
+    """
     audit = plan.spec.audit
-    return check_result(
-        result_of(book, equation),
+    result = result_of(book, equation)
+    shown = check_result(
+        result,
         key,
         severity="ERROR" if blocks(equation) else audit.severity,
         accept_unaudited=audit.accept_unaudited,
         accepted=book.accepts(equation),
-        metadata={
-            "window": window.name,
-            "window_id": window.window_id,
-            "rerun": rerun_command(window.topic, window.window),
-        },
+        metadata={"window": window.name, "window_id": window.window_id},
     )
+    if shown.passed or not rerun_helps(result, result.findings):
+        return shown
+    command = dg.TextMetadataValue(rerun_command(window.topic, window.window))
+    return shown._replace(metadata={**shown.metadata, "rerun": command})
 
 
 def tick_judgement(

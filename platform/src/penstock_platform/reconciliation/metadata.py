@@ -27,7 +27,7 @@ RANGES_IN_SENTENCE_MAX = 3
 
 
 def findings_table(findings: Sequence[Finding]) -> dg.TableMetadataValue:
-    """Every range of every finding, one row each."""
+    """Every range of every finding, one row each; without the columns that hold nothing."""
     rows: list[dict[str, Any]] = []
     for finding in findings:
         common = {
@@ -40,16 +40,21 @@ def findings_table(findings: Sequence[Finding]) -> dg.TableMetadataValue:
         for r in finding.ranges:
             span = {"partition": r.partition, "first": r.start, "last": r.end - 1}
             rows.append({**common, **span, "records": len(r)})
-    return table(rows, FINDING_SCHEMA)
+    empty = {n for n in ("incarnation", "detail") if not any(row[n] for row in rows)}
+    return table(rows, dg.TableSchema([c for c in FINDING_SCHEMA.columns if c.name not in empty]))
 
 
 def equation_metadata(result: EquationResult) -> dict[str, Any]:
-    """Expected, found, state, and the ranges that do not come out. Never a ratio."""
+    """Expected, found, state, and the ranges that do not come out. Never a ratio.
+
+    Details that are zero are left out: Dagster sorts a check's keys, plots each number, and would
+    show them first.
+    """
     metadata: dict[str, Any] = {
         "state": str(result.state),
         "expected": result.expected,
         "found": result.found,
-        **{f"detail/{key}": value for key, value in result.detail.items()},
+        **{f"detail/{key}": value for key, value in result.detail.items() if value},
     }
     if result.findings:
         metadata["findings"] = findings_table(result.findings)

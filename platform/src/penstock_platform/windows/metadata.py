@@ -44,14 +44,14 @@ def window_metadata(window: Window, uri: str = "") -> dict[str, Any]:
     """Which window this is, and exactly which offsets it holds."""
     metadata: dict[str, Any] = {
         "window": window.name,
-        "window_id": window.window_id,
-        "window_sha256": window.sha256,
+        "records": window.record_count,
+        "kafka/offset_ranges": ranges_table([window]),
         "closed_at": window.closed_at,
         "frozen_at": window.frozen_at,
+        "window_id": window.window_id,
+        "window_sha256": window.sha256,
         "kafka/cluster_id": window.cluster_id,
         "kafka/topic_id": window.topic_id,
-        "kafka/offset_ranges": ranges_table([window]),
-        "records": window.record_count,
     }
     if uri:
         metadata["kafka/manifest_uri"] = uri
