@@ -23,7 +23,9 @@ that keys sort as numbers do; neither is a limit. Topic names hold only letters,
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 
 from penstock_platform.kafka.model import TopicRef
 
@@ -83,3 +85,8 @@ def probe_key(token: str) -> str:
 
 def identity_key() -> str:
     return "identity.json"
+
+
+def canonical(value: Mapping[str, object]) -> bytes:
+    """JSON with sorted keys and no spaces, in UTF-8: the same bytes for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

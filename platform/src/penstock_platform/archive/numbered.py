@@ -6,7 +6,6 @@ place is exact whatever the store's listings say.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 
 from penstock_platform.archive.store import Archive, ArchiveError
@@ -80,8 +79,3 @@ def first_free(taken: Callable[[int], bool], hint: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if taken(middle) else (low, middle)
     return high
-
-
-def canonical(value: dict[str, object]) -> bytes:
-    """JSON with sorted keys and no spaces: the same bytes for the same value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from datetime import datetime
 
 from penstock_platform.archive import model as keys
-from penstock_platform.archive.numbered import NumberedObjects, canonical, first_free
+from penstock_platform.archive.model import canonical
+from penstock_platform.archive.numbered import NumberedObjects, first_free
 from penstock_platform.archive.store import Archive
 from penstock_platform.clock import to_iso
 from penstock_platform.connections import Connections

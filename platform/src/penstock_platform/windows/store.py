@@ -15,7 +15,8 @@ from datetime import datetime
 from functools import lru_cache
 
 from penstock_platform.archive import model as keys
-from penstock_platform.archive.numbered import NumberedObjects, canonical, first_free
+from penstock_platform.archive.model import canonical
+from penstock_platform.archive.numbered import NumberedObjects, first_free
 from penstock_platform.archive.store import Archive
 from penstock_platform.clock import from_iso, to_iso
 from penstock_platform.connections import Connections

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from penstock_platform.archive.model import canonical
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.ranges import OffsetRange, covers
 from penstock_platform.windows.model.window import Window
@@ -174,7 +175,7 @@ class Acceptance:
         return covers([r for f in same for r in f.ranges], finding.ranges)
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        return canonical(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Acceptance:
@@ -324,7 +325,7 @@ class Book:
         return tuple(f for r in self.equations for f in r.findings)
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        return canonical(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Book:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from penstock_platform.archive.model import canonical
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.ranges import OffsetRange
 from penstock_platform.windows.model.window import Window
@@ -92,7 +93,7 @@ class Receipt:
         return tuple(OffsetRange(*r) for r in self.ranges)
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        return canonical(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Receipt:

@@ -13,6 +13,8 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from penstock_platform.archive.model import canonical
+
 PROOF_VERSION = 1
 # Windows that do not balance are looked at in every pass; of more than these the newest.
 OPEN_MAX = 200
@@ -49,7 +51,7 @@ class ProofPass:
         return next((s.at for s in self.proven if s.first <= sequence < s.end), "")
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        return canonical(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ProofPass:

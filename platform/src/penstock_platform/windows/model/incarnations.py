@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from penstock_platform.archive.model import canonical
 from penstock_platform.clock import from_iso, to_iso
 from penstock_platform.kafka.model import PartitionOffsets
 from penstock_platform.windows.model.window import ChainError, StartOffset
@@ -42,7 +43,7 @@ class Incarnation:
             "land_start": self.land_start,
             "first": self.first,
         }
-        return json.dumps(raw, sort_keys=True, separators=(",", ":")).encode()
+        return canonical(raw)
 
     @classmethod
     def from_bytes(cls, data: bytes, key: str) -> Incarnation:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
+from penstock_platform.archive.model import canonical
 from penstock_platform.clock import to_iso
 from penstock_platform.kafka.model import PartitionOffsets, TopicRef
 from penstock_platform.ranges import OffsetRange
@@ -134,7 +135,7 @@ class Window:
         raw = {name: getattr(self, name) for name in _FIELDS}
         raw["partitions"] = [_partition_entry(partition) for partition in self.partitions]
         raw["previous"] = asdict(self.previous) if self.previous else None
-        return json.dumps(raw, sort_keys=True, separators=(",", ":")).encode()
+        return canonical(raw)
 
     @property
     def sha256(self) -> str:
