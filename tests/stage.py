@@ -460,6 +460,9 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stag
     # How full this machine's disk is decides no test.
     plenty = SimpleNamespace(total=2**40, used=0, free=2**40)
     monkeypatch.setattr(health.shutil, "disk_usage", lambda _path: plenty)
+    # A step that fails is tried again as often as it really is, without the pauses.
+    at_once = dg.RetryPolicy(max_retries=landing.RETRIES.max_retries)
+    monkeypatch.setattr(landing, "RETRIES", at_once)
 
     def make(**declared: Any) -> Stage:
         made = Stage(tmp_path / "home", **declared)
