@@ -83,16 +83,16 @@ def test_every_contract_type_has_one_digest(
         assert rows.num_rows, table
         with penstock.spark.tagged("test", "") as spark:
             frame = spark.table(table)
-            names = [[name] for name in frame.columns]
-            for columns in (*names, frame.columns):
-                part = frame.select(*columns)
-                jvm = part.select(row_digest(part.schema)).toArrow().column(0).to_pylist()
-                here = row_digests(rows.select(columns)).tolist()
-                assert sorted(here) == sorted(d % 2**64 for d in jvm), (
-                    table,
-                    columns,
-                    rows.select(columns).to_pylist(),
-                )
+            choices = [*([name] for name in frame.columns), frame.columns]
+            digests = [
+                row_digest(frame.select(*columns).schema).alias(str(number))
+                for number, columns in enumerate(choices)
+            ]
+            jvm = frame.select(*digests).toArrow()
+        for number, columns in enumerate(choices):
+            there = sorted(digest % 2**64 for digest in jvm.column(number).to_pylist())
+            here = sorted(row_digests(rows.select(columns)).tolist())
+            assert here == there, (table, columns, rows.select(columns).to_pylist())
     for receipt in (landed.receipt, parsed.silver, parsed.quarantine):
         rows = penstock.lake.scan_table(receipt.table, window.window_id)
         assert rows.num_rows == receipt.rows
