@@ -32,24 +32,24 @@ from penstock_platform.topics.model.configs import TOPIC_CONFIGS
 from penstock_platform.topics.model.declaration import TopicSpec, format_duration
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
-NOTE = "Made from the code by `tests/test_reference_pages.py`; do not edit.\n"
+NOTE = "Generated from the code by `tests/test_reference_pages.py`; do not edit.\n"
 
 YAML_HEAD = f"""\
 # The YAML of components
 
 {NOTE}
 A file `defs.yaml` in a folder under `defs/` declares one component, or several with `---` between
-them: its type, and under `attributes` the keys below. A key that is not listed is refused, with
-file, line and the nearest name; `penstock validate` finds all problems at once and starts nothing.
+them: its type, and under `attributes` the keys below. A key that is not listed is an error, with
+file, line and the nearest name. `penstock validate` reports all problems and starts nothing.
 
 A *duration* is a number with its unit, `250ms`, `90s`, `15m`, `2h`, `7d`, `1w`, or several of them:
-`1h 30m`. A *cron* has five fields, in UTC. A default of *required* means that there is none.
+`1h 30m`. A *cron* has five fields, in UTC. *required* means that a key has no default.
 """
 
 COMPONENTS: dict[str, tuple[type[BaseModel], str, str]] = {
     "TopicComponent": (
         TopicSpec,
-        "A topic, and what becomes of its records: landing, contract, books, retention.",
+        "A topic with its landing, contract, books and retention.",
         """\
 metadata: {name: orders, labels: {domain: shop}}
 description: Orders as the shop's checkout sends them.
@@ -64,8 +64,8 @@ freshness: {fail_after: 3h, warn_after: 2h}""",
     ),
     "PlatformComponent": (
         PlatformSpec,
-        "The sensors, schedules and resources that move every topic of the code location. Declare "
-        "it once; every key has a default.",
+        "The sensors, schedules and resources for all topics of the code location. Declare it "
+        "once; every key has a default.",
         """\
 reverify: {cron: "*/10 * * * *", windows: 12}
 retention: {cron: "5 * * * *", apply: true}
@@ -74,8 +74,8 @@ quality: {cron: "*/15 * * * *"}""",
     ),
     "QualityComponent": (
         QualitySpec,
-        "A Great Expectations suite on a topic's silver table, one asset check an expectation. It "
-        "blocks nothing.",
+        "A Great Expectations suite on a topic's silver table, one asset check per expectation. "
+        "The checks do not block.",
         """\
 topic: orders
 expectations:
@@ -91,20 +91,20 @@ SETTINGS_HEAD = f"""\
 {NOTE}
 ## penstock.toml
 
-The file lies beside the state directory (`PENSTOCK_HOME`, default `.penstock/`). The variable of
-the last column overrides the key; with `_FILE` at its end it names a file that holds the value. One
-key of a table has a variable of its own: `PENSTOCK_KAFKA_PROPERTIES__SASL_PASSWORD` is
-`sasl.password` of `[kafka.properties]`. Mistakes are named all at once, with line or variable.
+The file is beside the state directory (`PENSTOCK_HOME`, default `.penstock/`), or in it. The
+variable in the last column overrides the key; with `_FILE` at its end it names a file with the
+value. Each key of a table has its own variable: `PENSTOCK_KAFKA_PROPERTIES__SASL_PASSWORD` is
+`sasl.password` in `[kafka.properties]`. All mistakes are reported at once, with line or variable.
 
 """
 
 BROKER_HEAD = """\
 ## The broker
 
-Under Kafka's names: in the file of `penstock-broker serve --config FILE`, as `--set NAME=VALUE`, or
-in `[kafka.broker]` of `penstock.toml`. *Dynamic* ones can be changed while the broker runs
-(`kafka-configs.sh --entity-type brokers`). *Listener* ones can be given to one listener, as
-`listener.name.<name, lower case>.<setting>`.
+The properties have Kafka's names. Set them in the file of `penstock-broker serve --config FILE`,
+with `--set NAME=VALUE`, or in `[kafka.broker]` of `penstock.toml`. You can change *dynamic*
+properties while the broker runs (`kafka-configs.sh --entity-type brokers`), and set *listener*
+properties for one listener, as `listener.name.<name, lower case>.<setting>`.
 
 | property | type | default | changed by | meaning |
 |---|---|---|---|---|
@@ -113,26 +113,26 @@ in `[kafka.broker]` of `penstock.toml`. *Dynamic* ones can be changed while the 
 TOPICS_HEAD = """\
 ## Topics
 
-What a topic of our broker can have, in `spec.configs` of its declaration or by `kafka-configs.sh
---entity-type topics`; the broker's property gives the default of all topics. On a topic that is
-declared, `retention.ms` and `retention.bytes` follow from `retention`.
+The configs of a topic on Penstock's broker. Set them in `spec.configs` of its declaration, or
+with `kafka-configs.sh --entity-type topics`. The broker's property sets the default for all topics.
+On a declared topic, `retention.ms` and `retention.bytes` follow from the key `retention`.
 
 | config | type | default | the broker's property | meaning |
 |---|---|---|---|---|
 """
 
 CONFIGS_HEAD = """\
-What `spec.configs` of a TopicComponent takes. Names and meanings are Kafka's;
-[SETTINGS.md](SETTINGS.md#topics) says what our broker does with each.
+The keys of `spec.configs` of a TopicComponent. Names and meanings are Kafka's;
+[SETTINGS.md](SETTINGS.md#topics) describes each on Penstock's broker.
 """
 
 VARIABLES = {
-    "PENSTOCK_HOME": "The state directory; `.penstock` in the working directory if not set.",
-    "PENSTOCK_CACHE": "Where jars and the bundled Java are kept; the user's cache directory if not "
-    "set.",
-    "PENSTOCK_DEBUG": "`1`: show Python's trace of an error.",
-    "PENSTOCK_BOOTSTRAP_SERVERS": "`--bootstrap-server` of `penstock-client`.",
-    "PENSTOCK_SEED": "Seed of a randomised test, as a failed one prints it.",
+    "PENSTOCK_HOME": "The state directory; default: `.penstock` in the working directory.",
+    "PENSTOCK_CACHE": "Directory of the jars and the bundled Java; default: the user's cache "
+    "directory.",
+    "PENSTOCK_DEBUG": "`1`: print the Python traceback of an error.",
+    "PENSTOCK_BOOTSTRAP_SERVERS": "Default of `--bootstrap-server` of `penstock-client`.",
+    "PENSTOCK_SEED": "Seed of a randomised test, as printed by a failed one.",
 }
 KINDS: dict[Any, str] = {
     str: "text",
@@ -262,7 +262,7 @@ def settings_page() -> str:
         kind = f"{key.kind}; `{variable}__<KEY>`" if key.kind.startswith("table") else key.kind
         cells = (f"`{key.path}`", kind, key.default, key.meaning, f"`{variable}`")
         lines.append(f"| {' | '.join(map(cell, cells))} |")
-    lines += ["\nVariables that no key stands for:\n", "| variable | meaning |\n|---|---|"]
+    lines += ["\nVariables without a key:\n", "| variable | meaning |\n|---|---|"]
     lines += [f"| `{name}` | {text} |" for name, text in VARIABLES.items()]
     lines += ["", BROKER_HEAD + "\n".join(broker_row(row) for row in BROKER_SETTINGS.values())]
     lines += ["", TOPICS_HEAD + "\n".join(topic_row(row) for row in LOG_SETTINGS.values())]

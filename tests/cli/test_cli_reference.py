@@ -25,19 +25,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "CLI.md"
 HEAD = """\
 # The command line
 
-Made from the code by `tests/cli/test_cli_reference.py`; do not edit.
+Generated from the code by `tests/cli/test_cli_reference.py`; do not edit.
 
-The same in all three commands:
+All three commands share these conventions:
 
-* `-o json` (`--output json`): standard output holds JSON and nothing else. A failed command prints
-  one document: `{"error", "what", "where", "fix", "exit_code"}`, wrong usage included. `logs`,
-  `tail` and `serve` print one document a line.
-* `-n`: at most so many. `-p`: a partition. `--set NAME=VALUE`, `--config FILE`: properties under
-  Kafka's names. `--bootstrap-server`: another cluster. `--yes`: do not ask.
-* No trace is printed for a mistake; `PENSTOCK_DEBUG=1` shows it.
+* `-o json` (`--output json`): standard output is JSON and nothing else. A failed command, also one
+  with wrong usage, prints one document: `{"error", "what", "where", "fix", "exit_code"}`. `logs`,
+  `tail` and `serve` print one document per line.
+* `-n`: the number of lines or records. `-p`: a partition. `--set NAME=VALUE` and `--config FILE`:
+  properties, named as in Kafka (`penstock-broker`) or librdkafka (`penstock-client`).
+  `--bootstrap-server`: the cluster. `--yes`: do not ask.
+* Errors have no Python traceback; `PENSTOCK_DEBUG=1` prints it.
 
-Completion: `eval "$(penstock completion bash)"` (or `zsh`) in the shell's start file, and for fish
-`penstock completion fish | source`; the same with `penstock-client` and `penstock-broker`.
+For completion put `eval "$(penstock completion bash)"` (or `zsh`) in the shell's start file, for
+fish `penstock completion fish | source`. `penstock-client` and `penstock-broker` have it too.
 
 | exit code | meaning |
 |---|---|

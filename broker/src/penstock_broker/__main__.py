@@ -71,14 +71,16 @@ def _parser() -> argparse.ArgumentParser:
         help="print the APIs and versions that are served",
         description="Prints the Kafka APIs and versions that this broker serves.",
     )
-    table.add_argument("--markdown", action="store_true", help="as docs/PROTOCOL.md")
+    table.add_argument("--markdown", action="store_true", help="as Markdown, for docs/PROTOCOL.md")
     check = commands.add_parser(
         "check-log",
         parents=[output],
-        help="look at every file of a data directory",
+        help="check every file of a data directory",
         description=_CHECK,
     )
-    check.add_argument("directory", type=Path, help="a data directory, or a partition's in it")
+    check.add_argument(
+        "directory", type=Path, help="a data directory, or the directory of a partition in it"
+    )
     check.add_argument(
         "--headers-only", action="store_true", help="check batches without opening their records"
     )
@@ -89,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         description=_DUMP,
     )
     dump.add_argument("file", type=Path, help="a .log file")
-    dump.add_argument("--records", action="store_true", help="print every record, too")
+    dump.add_argument("--records", action="store_true", help="print every record too")
     completion = commands.add_parser("completion", help="print a shell's completion script")
     completion.add_argument("shell", choices=SHELLS)
     return parser
@@ -104,16 +106,21 @@ def _add_serve(commands: argparse._SubParsersAction[Parser], output: Parser) -> 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = serve.add_argument
-    add("--data-dir", type=Path, required=True, help="where logs and metadata live")
+    add("--data-dir", type=Path, required=True, help="directory of logs and metadata")
     add("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1)")
-    add("--port", type=_port, default=9092, help="port to bind (default 9092); 0 takes a free one")
-    add("--config", type=Path, metavar="FILE", help="a file of name=value lines, Kafka's names")
+    add("--port", type=_port, default=9092, help="port to bind (default 9092); 0: a free port")
+    add(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a file of name=value lines with Kafka's property names",
+    )
     add(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="one setting, on top of the file; may be repeated",
+        help="one setting, overrides the file; may be repeated",
     )
     add(
         "--http",
@@ -123,12 +130,12 @@ def _add_serve(commands: argparse._SubParsersAction[Parser], output: Parser) -> 
     add(
         "--log-level",
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
-        help="the least severity that is written (the setting penstock.log.level)",
+        help="the lowest severity that is logged (the setting penstock.log.level)",
     )
     add(
         "--log-format",
         choices=["text", "json"],
-        help="lines for people or one JSON object per event (the setting penstock.log.format)",
+        help="text for people, or one JSON object per event (the setting penstock.log.format)",
     )
 
 

@@ -56,18 +56,18 @@ class KafkaSettings(_Section):
 
     bootstrap_servers: str = Field(
         default="",
-        description="`host:port,…` of a Kafka of yours. Empty: `penstock up` starts our broker.",
+        description="`host:port,…` of your Kafka. Empty: `penstock up` starts Penstock's broker.",
     )
-    port: int = Field(default=9092, ge=1, le=65535, description="Port of our broker.")
+    port: int = Field(default=9092, ge=1, le=65535, description="Port of Penstock's broker.")
     properties: dict[str, str] = Field(
         default_factory=dict,
         repr=False,
-        description="Properties of every Kafka client, under librdkafka's names (SASL, TLS); "
+        description="Properties of every Kafka client, named as in librdkafka (SASL, TLS); "
         "translated for Spark's Java client.",
     )
     broker: dict[str, str] = Field(
         default_factory=dict,
-        description="Properties of our broker, under Kafka's names (below).",
+        description="Properties of Penstock's broker, named as in Kafka (below).",
     )
 
 
@@ -75,7 +75,7 @@ class S3Settings(_Section):
     """``endpoint`` empty: the embedded S3Proxy is started on ``port``."""
 
     endpoint: str = Field(
-        default="", description="URL of an S3 of yours. Empty: `penstock up` starts S3Proxy."
+        default="", description="URL of your S3. Empty: `penstock up` starts S3Proxy."
     )
     port: int = Field(default=9000, ge=1, le=65535, description="Port of S3Proxy.")
     bucket: str = Field(default="penstock", description="Bucket of the archive and the tables.")
@@ -85,7 +85,9 @@ class S3Settings(_Section):
     )
     region: str = Field(default="us-east-1", description="Region of the bucket.")
     access_key: str = Field(
-        default="penstock", repr=False, description="Empty, with `secret_key`: the AWS SDK's chain."
+        default="penstock",
+        repr=False,
+        description="Access key. If both keys are empty, the AWS SDK finds them.",
     )
     secret_key: str = Field(
         default="penstock-local-only", repr=False, description="Secret of `access_key`."
@@ -97,19 +99,21 @@ class SparkSettings(_Section):
 
     remote: str = Field(
         default="",
-        description="`sc://host:port` of a Spark Connect server of yours. Empty: `penstock up` "
+        description="`sc://host:port` of your Spark Connect server. Empty: `penstock up` "
         "starts one.",
     )
-    port: int = Field(default=15002, ge=1, le=65535, description="Port of our Spark Connect.")
-    master: str = Field(default="local[2]", description="Master URL of our Spark Connect.")
+    port: int = Field(
+        default=15002, ge=1, le=65535, description="Port of Penstock's Spark Connect."
+    )
+    master: str = Field(default="local[2]", description="Master URL of Penstock's Spark Connect.")
     driver_memory: str = Field(
         default="1g",
         pattern=r"^\d+[kmgKMG]$",
-        description="Memory of our Spark Connect, as `1g` or `512m`.",
+        description="Memory of Penstock's Spark Connect, as `1g` or `512m`.",
     )
     ivy_settings: str = Field(
         default="",
-        description="An Ivy settings file by which jars are retrieved: a mirror, or a directory.",
+        description="Ivy settings file for the download of jars: a mirror, or a directory.",
     )
 
 
@@ -122,7 +126,7 @@ class LakeSettings(_Section):
         "Empty: a file in the state directory.",
     )
     warehouse: str = Field(
-        default="", description="Where the tables lie. Empty: `s3://<bucket>/warehouse`."
+        default="", description="Location of the tables. Empty: `s3://<bucket>/warehouse`."
     )
 
 
@@ -136,10 +140,10 @@ class DagsterSettings(_Section):
     )
     module: str = Field(
         default="penstock_pipelines.definitions",
-        description="Module that holds the definitions; looked for under `src` and beside "
-        "`penstock.toml` too.",
+        description="Module with the definitions; also searched under `src` and beside "
+        "`penstock.toml`.",
     )
-    max_concurrent_runs: int = Field(default=6, ge=1, description="The most runs at a time.")
+    max_concurrent_runs: int = Field(default=6, ge=1, description="Maximum of concurrent runs.")
 
 
 class AlertSettings(_Section):
@@ -148,8 +152,8 @@ class AlertSettings(_Section):
     urls: tuple[str, ...] = Field(
         default=(),
         repr=False,
-        description="Apprise addresses, as `slack://…` or `mailto://…`; in a variable with commas "
-        "between them.",
+        description="Apprise addresses, as `slack://…` or `mailto://…`; separated by commas in "
+        "a variable.",
     )
     webhook: str = Field(
         default="",
@@ -161,16 +165,16 @@ class AlertSettings(_Section):
     )
     pagerduty_url: str = Field(
         default="https://events.pagerduty.com/v2/enqueue",
-        description="Where PagerDuty takes events.",
+        description="Address of PagerDuty's Events API.",
     )
     heartbeat_url: str = Field(
         default="",
         repr=False,
-        description="URL of a dead-man service, asked (GET) once a minute while all is well.",
+        description="URL of a dead-man service, requested (GET) once a minute while all is well.",
     )
     file: str = Field(
         default="",
-        description="File that gets every alert, one JSON document a line. Empty: `alerts.jsonl` "
+        description="File that gets every alert, one JSON document per line. Empty: `alerts.jsonl` "
         "in the state directory.",
     )
 
@@ -178,11 +182,11 @@ class AlertSettings(_Section):
 class Settings(_Section):
     """All settings of one Penstock home, validated, with every address resolved."""
 
-    home: Path = Field(description="The state directory; `PENSTOCK_HOME` names it.")
+    home: Path = Field(description="The state directory (`PENSTOCK_HOME`).")
     cluster: str = Field(
         default="local", description="Name of the cluster in asset keys (`local/topic/orders`)."
     )
-    host: str = Field(default="127.0.0.1", description="Address that our services bind to.")
+    host: str = Field(default="127.0.0.1", description="Address that Penstock's services bind to.")
     kafka: KafkaSettings = Field(default=KafkaSettings(), description="The brokers.")
     s3: S3Settings = Field(default=S3Settings(), description="The object store.")
     spark: SparkSettings = Field(default=SparkSettings(), description="Spark Connect.")

@@ -76,10 +76,12 @@ def _parser() -> argparse.ArgumentParser:
         "--bootstrap-servers",
         dest="bootstrap",
         metavar="HOST:PORT",
-        help=f"the cluster; else {BOOTSTRAP_VARIABLE}",
+        help=f"the cluster; default: {BOOTSTRAP_VARIABLE}",
     )
     common.add_argument(
-        "--config", metavar="FILE", help="properties of librdkafka (SASL, TLS, ...), name=value"
+        "--config",
+        metavar="FILE",
+        help="a file of name=value lines: librdkafka properties (SASL, TLS, ...)",
     )
     common.add_argument(
         "--set",
@@ -87,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=VALUE",
         dest="settings",
-        help="one property, on top of the file; may be repeated",
+        help="one property, overrides the file; may be repeated",
     )
     common.add_argument(
         "-o",
@@ -97,22 +99,32 @@ def _parser() -> argparse.ArgumentParser:
         help="for people, or JSON for programs (errors too)",
     )
 
-    produce = commands.add_parser("produce", parents=[common], help="send a file's rows, audited")
-    produce.add_argument("--topic", required=True, help="where to")
+    produce = commands.add_parser(
+        "produce", parents=[common], help="send the rows of a file as audited records"
+    )
+    produce.add_argument("--topic", required=True, help="the topic")
     produce.add_argument("--file", required=True, help="a .csv or .jsonl file, or - for stdin")
-    produce.add_argument("--format", choices=FORMATS, help="by the file's name if not given")
-    produce.add_argument("--key", metavar="FIELD", help="the field whose value is the record's key")
-    produce.add_argument("--rate", type=float, metavar="N", help="records a second")
-    produce.add_argument("--as-text", action="store_true", help="leave CSV fields text")
-    produce.add_argument("--skip-bad-lines", action="store_true", help="report them, and go on")
+    produce.add_argument("--format", choices=FORMATS, help="default: from the file's name")
+    produce.add_argument("--key", metavar="FIELD", help="the field with the record's key")
+    produce.add_argument("--rate", type=float, metavar="N", help="records per second")
+    produce.add_argument("--as-text", action="store_true", help="send CSV fields as text")
+    produce.add_argument(
+        "--skip-bad-lines",
+        action="store_true",
+        help="report lines that cannot be parsed, and continue",
+    )
 
-    tail = commands.add_parser("tail", parents=[common], help="show a topic's records as they come")
-    tail.add_argument("topic", help="must exist: reading creates none")
-    tail.add_argument("--offset", type=int, help="start here; negative: so many before the end")
-    tail.add_argument("--from-beginning", action="store_true", help="start at the oldest record")
-    tail.add_argument("-n", "--max-messages", type=int, metavar="N", help="stop after so many")
-    tail.add_argument("-p", "--partition", type=int, metavar="P", help="of this one alone")
-    tail.add_argument("--no-follow", action="store_true", help="stop at the end")
+    tail = commands.add_parser(
+        "tail", parents=[common], help="print the records of a topic as they arrive"
+    )
+    tail.add_argument("topic", help="the topic; it must exist")
+    tail.add_argument("--offset", type=int, help="first offset; negative: this many before the end")
+    tail.add_argument("--from-beginning", action="store_true", help="start at the first record")
+    tail.add_argument(
+        "-n", "--max-messages", type=int, metavar="N", help="stop after this many records"
+    )
+    tail.add_argument("-p", "--partition", type=int, metavar="P", help="only this partition")
+    tail.add_argument("--no-follow", action="store_true", help="stop at the end of the log")
 
     completion = commands.add_parser("completion", help="print a shell's completion script")
     completion.add_argument("shell", choices=SHELLS)

@@ -12,14 +12,14 @@ from penstock_platform.system_clock import SystemClock
 
 @click.group()
 def command() -> None:
-    """What was alerted, and whether alerts get through."""
+    """The alerts so far, and a test of their delivery."""
 
 
 @command.command("list")
 @click.option("--open", "only_open", is_flag=True, help="Only incidents that are not resolved.")
 @output_option
 def list_alerts(only_open: bool, output: str) -> None:
-    """The alerts of the local file, oldest first."""
+    """List the alerts in the local file, oldest first."""
     here = settings()
     alerts = list(read_alerts(here.alert_file))
     if only_open:
@@ -45,10 +45,10 @@ def list_alerts(only_open: bool, output: str) -> None:
 @output_option
 @click.pass_context
 def test(ctx: click.Context, output: str) -> None:
-    """Send a harmless alert through every configured channel, and say which took it.
+    """Send a harmless alert through every configured channel, and report each delivery.
 
-    Exit code 1 when one did not, and when there is none that leaves this machine: a local file
-    reaches no person.
+    Exit code 1 if a delivery failed, or if no channel leaves this machine: a local file reaches
+    no person.
     """
     here = settings()
     alerts = Alerts.from_settings(here)

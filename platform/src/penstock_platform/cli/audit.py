@@ -45,24 +45,24 @@ from penstock_platform.topics.model.declaration import TopicSpec
 
 @click.command()
 @click.argument("topic")
-@click.option("--window", default=None, help="One window alone, with all that was found.")
+@click.option("--window", default=None, help="Only this window, with all findings.")
 @click.option(
     "--now",
     "again",
     is_flag=True,
-    help="First prove the windows again, row by row, and report changes.",
+    help="First verify the windows again, row by row, and report changes.",
 )
-@click.option("--last", default=0, help="Only the newest so many windows; 0 for all.")
+@click.option("--last", default=0, help="Only this many of the newest windows; 0 for all.")
 @incarnation_option
 @output_option
 @click.pass_context
 def command(ctx: click.Context, /, topic: str, output: str, **chosen: Any) -> None:
-    """Say of every window of TOPIC whether its books balance. Exit code 3 when one does not.
+    """Report for every window of TOPIC whether its books balance. Exit code 3 if one does not.
 
-    A window whose evidence is still due, that is not landed yet or that could not be proven does
-    not balance. Without --now the newest books are shown; "proven at" says how old the proof is.
-    Exit code 3 also when the chain of windows itself stops: none is frozen though one is due, the
-    topic was deleted or recreated, a service does not answer.
+    A window does not balance while its evidence is due, before it is landed, or if it could not be
+    proven. Without --now the newest books are shown; "proven at" is the time of the proof. Exit
+    code 3 also if the chain of windows stops: none is frozen though one is due, the topic was
+    deleted or recreated, a service does not answer.
     """
     penstock = Connections(settings())
     name, incarnation = chosen["window"], chosen["incarnation"]

@@ -22,13 +22,13 @@ from penstock_platform.identity import archive_id, recorded
 
 @click.group()
 def command() -> None:
-    """Which Kafka cluster and archive this project works with."""
+    """The Kafka cluster and the archive of this project."""
 
 
 @command.command()
 @output_option
 def show(output: str) -> None:
-    """The recorded ids, and those of what answers now at the addresses of the settings."""
+    """Show the recorded ids, and the ids found now at the addresses in the settings."""
     here = settings()
     plain, known = Connections(here), recorded(here)
     found: dict[str, str] = {}
@@ -58,10 +58,10 @@ def show(output: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
 def adopt(yes: bool, output: str) -> None:
-    """Work from now on with the cluster and the archive that answer now.
+    """Record the ids of the cluster and the archive that answer now.
 
-    For a cluster that was recreated on purpose, or a changed address. Windows and books of the old
-    cluster stay in their archive, under its id; the new one's begin at its own start.
+    Use it for a cluster that was recreated on purpose, or a changed address. Windows and books of
+    the old cluster stay in their archive under its id; the new cluster gets chains of its own.
     """
     here = settings()
     before = recorded(here)

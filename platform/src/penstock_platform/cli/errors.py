@@ -23,10 +23,10 @@ import click
 
 OK, ERROR, USAGE, NOT_BALANCED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 EXIT_CODES = {
-    OK: "all is well",
-    ERROR: "an error: the command did not do what was asked",
+    OK: "success",
+    ERROR: "error: the command failed",
     USAGE: "wrong usage: nothing was done",
-    NOT_BALANCED: "the books do not balance, or cannot be judged yet",
+    NOT_BALANCED: "the books do not balance or cannot be checked yet, or a chain stops",
     INTERRUPTED: "interrupted (Ctrl-C, SIGINT)",
     TERMINATED: "ended by SIGTERM",
 }

@@ -20,7 +20,7 @@ def incarnation_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--incarnation",
         default=None,
         metavar="TOPIC_ID|all",
-        help="The chain of a topic id that the name had before, or of all; the broker's without.",
+        help="A topic id that the name had before, or all; default: the broker's current one.",
     )(command)
 
 

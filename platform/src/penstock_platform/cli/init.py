@@ -1,8 +1,8 @@
-"""``penstock init``: a project of the user's own, from the files under ``template/``.
+"""``penstock init``: a new project, from the files under ``template/``.
 
-It is laid out as `create-dagster project` lays one out, so that all of `dg` works in it. Each
-template is the file it makes, with ``${package}`` and ``${name}`` put in, and ``.tmpl`` at the end
-of its name so that no tool takes it for a part of this code.
+It has the layout of `create-dagster project`, so that all of `dg` works in it. Each template is
+the file that it creates, with placeholders ``${package}`` and ``${name}``. Its name ends with
+``.tmpl``, so that tools do not read it as part of this code.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PACKAGE_FOLDER = "package"
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--package", help="Name of its Python package; by the directory's name if not given.")
+@click.option("--package", help="Name of its Python package; default: from the directory's name.")
 @output_option
 def command(directory: Path, package: str | None, output: str) -> None:
-    """Make a project of your own in DIRECTORY: a topic, its contract, a mart, a test.
+    """Create a project in DIRECTORY: a topic, its contract, a mart, a test.
 
-    Nothing that is there already is touched: a directory with any of these files is refused.
+    Existing files are not changed: a directory that has any of these files is refused.
     """
     name = directory.absolute().name
     package = package or package_name(name)

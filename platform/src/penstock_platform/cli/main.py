@@ -30,11 +30,11 @@ from penstock_platform.cli.errors import (
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": (
         "init",
-        "Make a project of your own: topics, contracts, a mart, a test.",
+        "Create a project: a topic, its contract, a mart, a test.",
     ),
     "validate": (
         "validate",
-        "Report what is wrong with the declarations, before anything runs.",
+        "Check the declarations before anything runs.",
     ),
     "schema": (
         "schema",
@@ -42,19 +42,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "cluster": (
         "cluster",
-        "Which cluster and archive this project works with; adopt others.",
+        "Show the cluster and archive of this project, or adopt others.",
     ),
     "produce": (
         "produce",
-        "Send the rows of a file to a topic, every one accounted for.",
+        "Send the rows of a file to a topic as audited records.",
     ),
     "topic": (
         "topic",
-        "List and describe topics: the cluster's, and what is declared.",
+        "List and describe topics of the cluster and the declarations.",
     ),
     "window": (
         "window",
-        "List, show, re-run and accept the windows of a topic.",
+        "List, show, re-run and accept windows; begin a new chain.",
     ),
     "table": (
         "table",
@@ -64,7 +64,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "audit",
         "Report for every window whether its books balance (exit code 3 if not).",
     ),
-    "alert": ("alert", "List alerts, and try whether they get through."),
+    "alert": ("alert", "List alerts, and test their delivery."),
     "completion": (
         "completion",
         "Print the completion script of bash, zsh or fish.",
@@ -106,11 +106,11 @@ EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODE
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
-@click.option("--debug", is_flag=True, help="Show the trace of an error.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(package_name="penstock-platform", prog_name="penstock")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
-    """Kafka-compatible brokers and a lake in which every record is accounted for."""
+    """Land Kafka topics in Iceberg tables, and prove that every record arrived exactly once."""
     ctx.ensure_object(dict)["debug"] = debug
 
 

@@ -17,16 +17,16 @@ from penstock_platform.cli.project import Connections
 
 
 @click.command()
-@click.option("--topic", required=True, help="Where to; declared topics are there.")
+@click.option("--topic", required=True, help="The topic; declared topics exist.")
 @click.option("--file", required=True, help="A .csv or .jsonl file, or - for standard input.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Default: from the file's name.")
+@click.option("--key", metavar="FIELD", help="The field with the record's key.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records per second.")
+@click.option("--as-text", is_flag=True, help="Send CSV fields as text.")
 @click.option(
-    "--format", "form", type=click.Choice(FORMATS), help="By the file's name if not given."
+    "--skip-bad-lines", is_flag=True, help="Report lines that cannot be parsed, and continue."
 )
-@click.option("--key", metavar="FIELD", help="The field whose value is the record's key.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records a second.")
-@click.option("--as-text", is_flag=True, help="Leave CSV fields text.")
-@click.option("--skip-bad-lines", is_flag=True, help="Report them, and go on.")
-@click.option("--bootstrap-server", help="Another cluster than that of this directory.")
+@click.option("--bootstrap-server", help="A cluster other than this directory's.")
 @output_option
 @click.pass_context
 def command(
@@ -42,7 +42,7 @@ def command(
     bootstrap_server: str | None,
     output: str,
 ) -> None:
-    """Send the rows of a file to a topic, each stamped, so that the books can account for it."""
+    """Send the rows of a file to a topic as audited records, so that the books account for each."""
     here = settings()
     if file != "-" and not Path(file).is_file():
         raise CommandError(

@@ -13,9 +13,9 @@ from penstock_platform.topics.yaml_schema import SCHEMA_FILE
 def command(output: str) -> None:
     """Write schema/defs.schema.json: the JSON schema of this project's declarations.
 
-    Editors complete and check a YAML file by it whose first line names it, as every file of
-    `penstock init` and `dg scaffold defs` does. Run it again after an upgrade. With -o json the
-    schema is printed, and nothing is written.
+    Editors use it to complete and check YAML files whose first line names it; files made by
+    `penstock init` and `dg scaffold defs` do. Run it again after an upgrade. With -o json the
+    schema is printed, and no file is written.
     """
     from penstock_platform.components.document_schema import (  # noqa: PLC0415 - imports Dagster
         document_schema,

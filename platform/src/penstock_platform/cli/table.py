@@ -39,20 +39,24 @@ from penstock_platform.windows.store import WindowStore
 
 @click.group()
 def command() -> None:
-    """The silver tables that topics are parsed into."""
+    """The silver tables of topics."""
 
 
 @command.command()
 @click.argument("topic")
-@click.option("--all", "everything", is_flag=True, help="Also windows that are parsed into it.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also windows that are parsed into it already."
+)
 @click.option(
     "--at-once",
     default=RERUNS_AT_ONCE,
     show_default=True,
     type=click.IntRange(1, RERUNS_AT_ONCE_MAX),
-    help="How many runs at a time.",
+    help="Runs at a time.",
 )
-@click.option("--timeout", default=RUN_TIMEOUT_SECONDS, show_default=True, help="Seconds a run.")
+@click.option(
+    "--timeout", default=RUN_TIMEOUT_SECONDS, show_default=True, help="Seconds for each run."
+)
 @output_option
 @click.pass_context
 def remake(
@@ -64,11 +68,11 @@ def remake(
     timeout: float,
     output: str,
 ) -> None:
-    """Parse the landed windows of TOPIC from bronze into the silver table that is declared now.
+    """Parse the landed windows of TOPIC from bronze into the declared silver table.
 
-    For a new version of the table (`schema: {version: 2}`): windows that it has no receipt for,
-    one run each, oldest first. Called again, it goes on where it was ended. The table of the
-    older version stays as it is. Exit code 1 when a run failed, 3 when a window does not balance.
+    For a new version of the table (`schema: {version: 2}`): parses the windows that it has no
+    receipt for, one run each, oldest first. If interrupted, run it again to continue. The table of
+    the older version does not change. Exit code 1 if a run failed, 3 if a window does not balance.
     """
     here = settings()
     penstock = Connections(here)

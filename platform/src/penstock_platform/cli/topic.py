@@ -37,14 +37,14 @@ query { assetNodes { assetKey { path } metadataEntries { label
 
 @click.group()
 def command() -> None:
-    """Topics: what the cluster has, what is declared, and how far each has come."""
+    """Topics of the cluster and of the declarations, with their progress."""
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also Kafka's own topics (__…).")
+@click.option("--all", "everything", is_flag=True, help="Also internal topics (__…).")
 @output_option
 def list_topics(everything: bool, output: str) -> None:
-    """Every topic of the cluster, and every declared one."""
+    """List every topic of the cluster, and every declared topic."""
     penstock = Connections(settings())
     declared = declarations(penstock)
     present = set(penstock.kafka.topics())
@@ -95,7 +95,7 @@ def summary(
 @click.argument("topic")
 @output_option
 def describe(topic: str, output: str) -> None:
-    """Everything about one TOPIC: offsets, configs, drift, windows, landed group."""
+    """Show one TOPIC: offsets, configs, drift, windows, landed group."""
     penstock = Connections(settings())
     document = details(penstock, topic)
     if output == "json":

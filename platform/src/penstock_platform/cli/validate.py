@@ -13,11 +13,11 @@ from penstock_platform.components.definitions import validate
 @output_option
 @click.pass_context
 def command(ctx: click.Context, output: str) -> None:
-    """Say what is wrong with the declarations and contracts of this project, all of it at once.
+    """Check the declarations and contracts of this project, and print all problems at once.
 
-    Needs no service to run; contracts are compared with their tables where the object store
-    answers. Each problem is one line: file, line, key, what would do. Exit code 1
-    when there is one.
+    No service needs to run; contracts are compared with their tables if the object store answers.
+    Each problem is one line: file, line, key, and what is allowed. Exit code 1 if there is a
+    problem.
     """
     found = validate(settings())
     if output == "json":

@@ -58,11 +58,13 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("topic")
-@click.option("--last", default=20, show_default=True, help="How many, newest last; 0 for all.")
+@click.option(
+    "--last", default=20, show_default=True, help="Number of windows, newest last; 0 for all."
+)
 @incarnation_option
 @output_option
 def list_windows(topic: str, last: int, incarnation: str | None, output: str) -> None:
-    """The windows of TOPIC, each with its records in every tier and its state."""
+    """List the windows of TOPIC, each with its records in every tier and its state."""
     penstock = Connections(settings())
     rows = [
         summary(penstock, window)
@@ -151,7 +153,7 @@ def _state(row: dict[str, Any]) -> str:
 @incarnation_option
 @output_option
 def show(topic: str, window: str, incarnation: str | None, output: str) -> None:
-    """Everything about one WINDOW: ranges, landings, books, findings."""
+    """Show one WINDOW: ranges, landings, books, findings."""
     penstock = Connections(settings())
     if incarnation == EVERY:
         raise CommandError("a window belongs to one topic id", fix="--incarnation <topic id>")
@@ -305,9 +307,11 @@ def print_book(book: dict[str, Any], number: int) -> None:
     default=RERUNS_AT_ONCE,
     show_default=True,
     type=click.IntRange(1, RERUNS_AT_ONCE_MAX),
-    help="How many runs at a time.",
+    help="Runs at a time.",
 )
-@click.option("--timeout", default=RUN_TIMEOUT_SECONDS, show_default=True, help="Seconds a run.")
+@click.option(
+    "--timeout", default=RUN_TIMEOUT_SECONDS, show_default=True, help="Seconds for each run."
+)
 @output_option
 @click.pass_context
 def rerun(
@@ -324,9 +328,9 @@ def rerun(
 ) -> None:
     """Land WINDOW again, or a range of windows, and check it again.
 
-    The same rows come out, whatever happened to them: from the log, or where that has deleted
-    them from the snapshot of the table that proves. What still runs of an older attempt is
-    interrupted first. Exit code 1 when a run failed, 3 when a window does not balance afterwards.
+    The rows come from the log, or from a proven snapshot of the table if the log has deleted
+    them, so the result is the same rows. Older attempts that still run are interrupted first.
+    Exit code 1 if a run failed, 3 if a window does not balance afterwards.
     """
     ranged = bool(first or last or quarantined)
     if ranged == (window is not None):
@@ -402,9 +406,9 @@ def print_reruns(topic: str, rows: list[dict[str, Any]], done: Sequence[Rerun]) 
 @click.option("--by", default=None, help="Who accepts them; your user name by default.")
 @output_option
 def accept(topic: str, window: str, reason: str, by: str | None, output: str) -> None:
-    """Accept what WINDOW's newest book found: recorded, and retention may pass it.
+    """Accept the findings of WINDOW's newest book, so that retention may delete the window.
 
-    It covers what was found until now and nothing that is found later.
+    The acceptance is recorded. It covers the findings so far, and none that come later.
     """
     penstock = Connections(settings())
     found = find(penstock, penstock.kafka.ref(topic), window)
@@ -443,9 +447,10 @@ def accept(topic: str, window: str, reason: str, by: str | None, output: str) ->
 def begin(topic: str, output: str) -> None:
     """Begin a new chain of windows for a TOPIC that was recreated under its old name.
 
-    It opens with the window under way now and begins at the new topic's first offset. The new
-    topic gets the configs of its declaration. What the old one held and was not landed is lost
-    with it, and is said; its chain and books stay (window list --incarnation).
+    The chain opens with the current window and begins at the new topic's first offset. The new
+    topic gets the configs of its declaration. Records of the old topic that were not landed are
+    lost, and the command lists them. The old chain and its books stay (window list
+    --incarnation).
     """
     penstock = Connections(settings())
     ref = penstock.kafka.ref(topic)

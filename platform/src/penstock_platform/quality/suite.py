@@ -53,13 +53,14 @@ class ExpectationSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     type: str = Field(
         pattern=_TYPE.pattern,
-        description="Its name in Great Expectations, such as expect_column_values_to_be_in_set.",
+        description="Name in Great Expectations, such as expect_column_values_to_be_in_set.",
     )
     kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="Its arguments, such as column and value_set."
+        default_factory=dict,
+        description="Arguments of the expectation, such as column and value_set.",
     )
     severity: Literal["critical", "warning", "info"] = Field(
-        default="critical", description="critical: the check's severity is ERROR; else WARN."
+        default="critical", description="critical: the check fails with ERROR; otherwise with WARN."
     )
 
     @property
@@ -78,7 +79,7 @@ class QualitySpec(BaseModel):
     the silver table's, as the topic declares it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    topic: str = Field(description="The topic whose silver table is looked at.")
+    topic: str = Field(description="The topic whose silver table is checked.")
     version: int = Field(
         default=1, ge=1, description="Version of the silver table, as the topic's schema has it."
     )
@@ -270,7 +271,7 @@ def unjudged(key: dg.AssetKey, name: str, e: ExpectationSpec) -> dg.AssetCheckRe
         check_name=name,
         passed=True,
         severity=dg.AssetCheckSeverity.WARN,
-        description="no window is parsed and proven yet, so nothing was looked at",
+        description="no window is parsed and proven yet, so nothing was checked",
         metadata={"rows": 0, "expectation": e.type},
     )
 

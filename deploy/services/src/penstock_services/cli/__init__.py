@@ -4,10 +4,16 @@
 COMMANDS = {
     "up": (
         "penstock_services.cli.up",
-        "Start the services of this directory and wait until they serve.",
+        "Start the services of this directory and wait until they answer.",
     ),
-    "down": ("penstock_services.cli.down", "Stop them; with --purge remove their data too."),
-    "status": ("penstock_services.cli.status", "Every endpoint, process, health, memory and CPU."),
+    "down": (
+        "penstock_services.cli.down",
+        "Stop the services; with --purge remove their data too.",
+    ),
+    "status": (
+        "penstock_services.cli.status",
+        "Show every endpoint, process, health, memory and CPU.",
+    ),
     "doctor": (
         "penstock_services.cli.doctor",
         "Check Java, memory, ports, versions, jars and the object store.",

@@ -16,7 +16,7 @@ _MARKS = {OK: "[green]✓[/]", NOTE: "[yellow]•[/]", PROBLEM: "[red]✗[/]"}
 @output_option
 @click.pass_context
 def command(ctx: click.Context, output: str) -> None:
-    """Look at Java, memory, ports, versions, jars and the object store; say how to correct each."""
+    """Check Java, memory, ports, versions, jars and the object store; print how to fix problems."""
     here = settings()
     out = console()
     findings = []

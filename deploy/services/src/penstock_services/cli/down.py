@@ -18,16 +18,14 @@ from penstock_services.stack import Progress, down, purge, purged_paths
 
 
 @click.command()
-@click.option(
-    "--purge", "remove", is_flag=True, help="Remove the data as well: topics, lake, runs."
-)
+@click.option("--purge", "remove", is_flag=True, help="Remove the data too: topics, lake, runs.")
 @click.option("--yes", is_flag=True, help="Do not ask before data is removed.")
 @output_option
 def command(remove: bool, yes: bool, output: str) -> None:
-    """Stop the services of this directory; their data stays, unless --purge.
+    """Stop the services of this directory. Their data stays, unless you give --purge.
 
-    --purge names everything that it removes and asks first; without a terminal it needs --yes.
-    Services of your own (kafka.bootstrap_servers, s3.endpoint) keep what they hold.
+    --purge lists everything that it removes and asks first; without a terminal it needs --yes.
+    Your own services (kafka.bootstrap_servers, s3.endpoint) keep their data.
     """
     here = settings()
     out = progress_console(output)

@@ -19,13 +19,13 @@ CHUNK = 65_536
 
 @click.command()
 @click.argument("service", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on as the log grows, until Ctrl-C.")
-@click.option("-n", "--lines", default=40, show_default=True, help="How many lines from the end.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines as they come, until Ctrl-C.")
+@click.option("-n", "--lines", default=40, show_default=True, help="Number of lines from the end.")
 @output_option
 def command(service: str | None, follow: bool, lines: int, output: str) -> None:
-    """Show the end of the log of SERVICE, or of every service.
+    """Print the end of the log of SERVICE, or of every service.
 
-    With -o json each line is a document of its own: {"service": …, "line": …}.
+    With -o json each line is a JSON document: {"service": …, "line": …}.
     """
     here = settings()
     known = [*(s.name for s in outline(here)), "supervisord"]

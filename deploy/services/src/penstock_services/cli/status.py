@@ -29,9 +29,9 @@ _COLOURS = {"ready": "green", "not ready": "yellow", "down": "red"}
 @output_option
 @click.pass_context
 def command(ctx: click.Context, output: str) -> None:
-    """Every endpoint, process, health, memory and CPU, and whether each chain of windows goes on.
+    """Show every endpoint, process, health, memory and CPU, and the health of each chain.
 
-    Exit code 1 unless everything serves, 3 when a chain stops.
+    Exit code 1 if a service does not answer, 3 if a chain stops.
     """
     here = settings()
     status = stack_status(here)

@@ -61,15 +61,15 @@ class Show:
     type=click.Choice(["local"]),
     default="local",
     show_default=True,
-    help="One broker and everything else on this machine.",
+    help="All services on this machine.",
 )
 @output_option
 def command(profile: str, output: str) -> None:
-    """Start the services of this directory and wait until each serves.
+    """Start the services of this directory and wait until each one answers.
 
-    What runs already stays; changed settings are taken over, and the code location is loaded
-    again. Services that the settings name (kafka.bootstrap_servers, s3.endpoint, spark.remote)
-    are asked whether they serve, and not started.
+    Running services stay up; those with changed settings are restarted, and the code location is
+    reloaded. Services that the settings name (kafka.bootstrap_servers, s3.endpoint, spark.remote)
+    are checked, and not started.
     """
     here = settings()
     out = progress_console(output)

@@ -110,12 +110,12 @@ class PartitionsSpec(_Part):
         default=1, ge=1, le=10_000, description="Number of partitions; it can be raised later."
     )
     replicas: int = Field(
-        default=1, ge=1, le=32, description="Replication factor, used when the topic is made."
+        default=1, ge=1, le=32, description="Replication factor, used when the topic is created."
     )
     configs: dict[str, str] = Field(
         default_factory=dict,
         description="Kafka's topic configs by their names, such as max.message.bytes. Not "
-        "retention.*: see the key retention.",
+        "retention.*: use the key retention.",
         json_schema_extra={"additionalProperties": {"type": ["string", "number", "boolean"]}},
     )
 
@@ -136,10 +136,10 @@ class RetentionSpec(_Part):
 
     keep: Duration | None = Field(
         default=None,
-        description="How long a window is kept after its close, such as 7d; null: for ever.",
+        description="How long a window is kept after its close, such as 7d; null: no limit.",
     )
     max_bytes: int | None = Field(
-        default=None, ge=1, description="How large the topic's log may be, in bytes; null: any."
+        default=None, ge=1, description="Limit of the topic's log in bytes; null: no limit."
     )
 
 
@@ -155,7 +155,7 @@ class SchemaSpec(_Part):
         default=1,
         ge=1,
         le=1000,
-        description="Version of the silver table: raise it where the contract no longer fits it.",
+        description="Version of the silver table: raise it when the contract no longer fits it.",
     )
 
 
@@ -174,7 +174,7 @@ class LandSpec(_Part):
     max_records: int = Field(
         default=MAX_RECORDS_DEFAULT,
         ge=1,
-        description="The most records that one window holds; more are several windows.",
+        description="Maximum of records in a window; a tick with more becomes several windows.",
     )
     start: str = Field(
         default="earliest",
@@ -226,13 +226,16 @@ class AuditSpec(_Part):
 
     grace: Duration = Field(
         default=timedelta(minutes=15),
-        description="How long producers' evidence may be due; then records are UNAUDITED.",
+        description="How long the books wait for evidence; records without it are then UNAUDITED.",
     )
     severity: Literal["WARN", "ERROR"] = Field(
-        default="ERROR", description="Severity of the check produced_equals_stored."
+        default="ERROR",
+        description="Severity of the check produced_equals_stored. WARN also makes all alerts "
+        "about the books of this topic warnings.",
     )
     accept_unaudited: bool = Field(
-        default=False, description="Whether retention may delete windows without evidence."
+        default=False,
+        description="Whether UNAUDITED windows pass the check, raise no alert and may be deleted.",
     )
 
 
@@ -244,16 +247,18 @@ class QuarantineSpec(_Part):
         default=None,
         ge=0,
         le=1,
-        description="Above this share of a window (0 to 1) in quarantine there is an alert.",
+        description="Alert if more than this share (0 to 1) of a window is in quarantine.",
     )
 
 
 class FreshnessSpec(_Part):
     """How old the newest landed window may be before Dagster warns, and fails the asset."""
 
-    fail_after: Duration = Field(description="Age at which the landed table is not fresh: FAIL.")
+    fail_after: Duration = Field(
+        description="Age at which the freshness of the landed table fails."
+    )
     warn_after: Duration | None = Field(
-        default=None, description="Age at which Dagster warns; shorter than fail_after."
+        default=None, description="Age at which Dagster warns; must be shorter than fail_after."
     )
 
     @model_validator(mode="after")
@@ -272,7 +277,7 @@ class TopicSpec(_Part):
     )
     retention: RetentionSpec = Field(
         default=RetentionSpec(),
-        description="How long the broker keeps records; landed ones are deleted only when proven.",
+        description="How long the broker keeps records. With land, it deletes proven windows only.",
     )
     contract: SchemaSpec | None = Field(
         default=None,
@@ -284,10 +289,10 @@ class TopicSpec(_Part):
     )
     description: str = Field(default="", description="What the records are; Dagster shows it.")
     deletion_policy: str = Field(
-        default="retain", description="retain is the only one: no declaration deletes a topic."
+        default="retain", description="Only retain: declarations never delete a topic."
     )
     land: LandSpec | None = Field(
-        default=None, description="Land the topic in the lake; {} for an hourly window."
+        default=None, description="Land the topic in the lake; {} for hourly windows."
     )
     audit: AuditSpec = Field(
         default=AuditSpec(), description="How producers' evidence is compared with the log."
@@ -296,7 +301,7 @@ class TopicSpec(_Part):
         default=QuarantineSpec(), description="How many records may fail the contract."
     )
     freshness: FreshnessSpec | None = Field(
-        default=None, description="When the landed table counts as stale."
+        default=None, description="Freshness policy of the landed table."
     )
 
     @field_validator("deletion_policy")
