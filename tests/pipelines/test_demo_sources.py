@@ -1,4 +1,4 @@
-"""The demo's rows: real ones, typed, from any row on, without end; some spoilt in known ways."""
+"""The demo's rows: real ones, typed, from any row on, without end; some malformed in known ways."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Model:
             log.append((incarnation, sequence, None))
             self.failed.setdefault(incarnation, []).append((sequence, sequence + 1, "timed out"))
             self.expect("unacknowledged", partition, offset)
-        elif fate < 0.12:  # stored; the producer never spoke of it
+        elif fate < 0.12:  # stored; the producer never reported it
             log.append((incarnation, sequence, None))
             self.expect("loose", partition, offset)
         elif fate < 0.14:  # acknowledged; changed on the disk

@@ -137,8 +137,8 @@ def certificate(name: str) -> bytes:
 
 def test_the_trust_store_holds_the_bundles_authorities_and_java_reads_it(tmp_path: Path) -> None:
     bundle = tmp_path / "bundle.pem"
-    spoiled = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-    bundle.write_bytes(b"# mine\n" + certificate("proxy one") + spoiled + certificate("proxy two"))
+    damaged = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    bundle.write_bytes(b"# mine\n" + certificate("proxy one") + damaged + certificate("proxy two"))
     env = {**os.environ, "PENSTOCK_CACHE": str(tmp_path / "c"), "SSL_CERT_FILE": str(bundle)}
     store = trust_store(env)
     assert store is not None

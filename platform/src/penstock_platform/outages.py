@@ -16,7 +16,7 @@ _AWAY = re.compile(
     r"|remotedisconnected|end of file",
     re.IGNORECASE,
 )
-# Whose words they are: the type's name, or what the text speaks of. The first that fits.
+# Whose words they are: the type's name, or what the text names. The first that fits.
 _SERVICES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "spark",

@@ -1,4 +1,4 @@
-"""Kills after compaction and retention: what was decided stays so, what was written is known."""
+"""Kills after compaction and retention: decisions hold, what was written is known."""
 
 from __future__ import annotations
 

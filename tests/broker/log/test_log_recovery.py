@@ -61,7 +61,7 @@ def test_torn_at_every_byte_of_the_last_batch(bench: Bench) -> None:
             continue
         cut = cut_of(log)
         assert (cut.first_offset, cut.position, cut.bytes_cut) == (2, kept, size - kept)
-        # With the header whole, the report knows which offsets the torn bytes spoke of.
+        # With the header whole, the report knows which offsets the torn bytes named.
         assert cut.end_offset == (5 if size - kept >= 61 else None)
     bench.files.put(path, whole)
     log = bench.reopen_after_kill(log)

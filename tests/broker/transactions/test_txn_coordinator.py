@@ -433,7 +433,7 @@ def test_an_unknown_transaction_is_aborted_at_the_start() -> None:
 
 
 def test_a_newer_transaction_than_the_one_known_is_aborted_at_the_start() -> None:
-    """A power cut takes the end of the internal topic: what is left of it speaks of an older
+    """A power cut takes the end of the internal topic: what is left of it is about an older
     transaction in the same partitions, and a marker of its epoch would end nothing there."""
     harness = Harness(settings={})
     first = harness.init()

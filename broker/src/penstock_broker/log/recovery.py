@@ -46,7 +46,7 @@ class Cut:
     first_offset: int
     """The first offset that is gone; the log ends here."""
     end_offset: int | None
-    """One past the last offset that the removed bytes spoke of; None where none could be read."""
+    """One past the last offset that the removed bytes named; None if none could be read."""
     reason: str
     segment: str
     position: int
@@ -316,7 +316,7 @@ def _cut_from(place: LogPlace, found: Recovered, number: int, reason: str, posit
 
 
 def _claimed_end(segment: Segment, position: int, end: int) -> int:
-    """One past the last offset that the batches from ``position`` on speak of; -1 for none.
+    """One past the last offset that the batches from ``position`` on name; -1 for none.
 
     Their content is not believed, only their headers, and only as far as they follow each other.
     """

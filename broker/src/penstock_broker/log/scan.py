@@ -47,7 +47,7 @@ class ScannedBatch(NamedTuple):
 class BadBatchError(Exception):
     """What is at ``position`` is not a whole, intact batch; nothing after it can be believed.
 
-    ``claimed`` is the half-open range of offsets that its header speaks of, where it has a
+    ``claimed`` is the half-open range of offsets that its header names, where it has a
     plausible one.
     """
 

@@ -297,7 +297,7 @@ class Segment:
 
     def _locate(self, offset: int) -> tuple[int, int, int] | None:
         relative, position = self.offset_index.floor(offset - self.base_offset) or (-1, 0)
-        # The first batch found must be the one that the index speaks of.
+        # The first batch found must be the one that the index names.
         expected = self.base_offset + relative if relative >= 0 else -1
         file, end = self.file, self.size
         while position + _SKIM_SIZE <= end:

@@ -159,7 +159,7 @@ class Authorizer:
 
 
 def _concerns(rule: AclBinding, principal: str, host: str, operation: Operation) -> bool:
-    """Whether a rule, being about the resource, speaks of this request."""
+    """Whether a rule about the resource applies to this request."""
     if rule.principal not in {principal, ANYBODY} or rule.host not in {host, WILDCARD}:
         return False
     if rule.operation in {Operation.ALL, operation}:

@@ -176,7 +176,7 @@ class Watcher:
 
 
 def _patient(problem: Problem) -> Problem:
-    """Services are started and replaced now and then; definitions that do not load stay so."""
+    """Services are started and replaced now and then; definitions are not repaired by waiting."""
     if problem.kind in (Kind.DEFINITIONS_BROKEN, Kind.ALERTS_UNDELIVERED):
         return problem
     return replace(problem, patience=PATIENCE)

@@ -1,4 +1,4 @@
-"""Malformed records, as they are in life: cut off, incomplete, of the wrong type."""
+"""Malformed records, as in real systems: cut off, incomplete, of the wrong type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def encode(value: dict[str, Any]) -> bytes:
 
 
 def malformed(kind: str, value: dict[str, Any], random: Random) -> tuple[str, bytes]:
-    """The event spoilt in one of ``WAYS``; returns which, and the record's value."""
+    """Make the event malformed in one of ``WAYS``; returns which, and the record's value."""
     way = random.choice(WAYS)
     if way == "cut off":
         body = encode(value)

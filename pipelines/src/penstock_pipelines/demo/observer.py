@@ -86,7 +86,7 @@ class Observer:
         return {str(f.incarnation) for f in findings if f.state is WindowState.UNAUDITED}
 
     def movement(self) -> tuple[tuple[str, ...], int]:
-        """What changes while the platform gets on: states of windows with records, alerts."""
+        """What changes while the platform works: states of windows with records, alerts."""
         try:
             states = [
                 f"{s.window.name} {s.state}" for s in self.all_windows() if s.window.record_count

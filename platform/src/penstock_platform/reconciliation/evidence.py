@@ -1,4 +1,4 @@
-"""The monitoring events that can speak of a window, and the judgement by them.
+"""The monitoring events that can concern a window, and the judgement by them.
 
 What is stored after a window was frozen is acknowledged after it, so the events about a window lie
 behind the place where the audit topic ended when the last complete window before it was frozen:
@@ -196,7 +196,7 @@ class EvidenceReader:
         return result, read.summary(now)
 
     def read(self, window: Window, spec: TopicSpec) -> EvidenceRead:
-        """The events that can speak of this window, with what they say of its topic."""
+        """The events that can concern this window, with what they say of its topic."""
         try:
             audit = self._kafka.ref(AUDIT_TOPIC)
             offsets = self._kafka.offsets(AUDIT_TOPIC)
@@ -239,9 +239,9 @@ class EvidenceReader:
     # --- inside -------------------------------------------------------------------------------
 
     def _accounts_of(self, window: Window) -> Callable[[PlacedEvent], PlacedEvent]:
-        """Leaves of an event what can speak of this incarnation of the topic.
+        """Leaves of an event what can concern this incarnation of the topic.
 
-        An account without a topic id speaks of the incarnation that had a chain when it was sent:
+        An account without a topic id is about the incarnation that had a chain when it was sent:
         of a recreated topic, what was sent before its chain began says nothing.
         """
         begun = self._store.begun_at(window.ref)

@@ -126,7 +126,7 @@ def only_explained(windows: int, *, apply: bool) -> str:
 
 
 def explain(penstock: Connections, plan: TopicPlan) -> tuple[SweepPlan, list[Window]]:
-    """The plan, and the windows that it speaks of. Reads only. Raises UnknownTopicError."""
+    """The plan, and its windows. Reads only. Raises UnknownTopicError."""
     ref = penstock.kafka.ref(plan.name)
     offsets = penstock.kafka.offsets(plan.name)
     starts = {p: o.log_start for p, o in offsets.items()}

@@ -156,7 +156,7 @@ class EquationResult:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """A person's word that these findings of a window are known and lived with.
+    """A person's decision that these findings of a window are known and accepted.
 
     It covers what was found then and nothing that is found later.
     """

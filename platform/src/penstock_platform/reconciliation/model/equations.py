@@ -173,7 +173,7 @@ def parsed_plus_quarantined_equals_landed(
 ) -> EquationResult:
     """Equation 3: the coordinates of silver and quarantine together are those of bronze, each once.
 
-    ``table`` speaks of silver and quarantine. Compared by coordinates both ways, never by counts.
+    ``table`` describes silver and quarantine. Compared by coordinates both ways, never by counts.
     An offset that is landed twice is equation 1's to name; here it counts as one.
     """
     missing: list[OffsetRange] = []

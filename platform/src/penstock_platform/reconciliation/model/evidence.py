@@ -112,7 +112,7 @@ def produced_equals_stored(
     events: Iterable[MonitoringEvent],
     circumstances: Circumstances,
 ) -> EquationResult:
-    """Judge one window by the events that can speak of it.
+    """Judge one window by the events that can concern it.
 
     ``stored`` holds the window's records by partition, and of what lies before the window at least
     ``claims.tails``; a claim that reaches further back keeps its digest unjudged
