@@ -165,8 +165,10 @@ SUBJECTS |= {
             "log/test_log_retention",
             "log/test_topic_deletion",
         ),
+        ("log/segment_checkpoint",): ("log/test_log_checkpoints",),
         ("log/recovery", "log/scan", "log/recovery_report"): (
             "log/test_log_recovery",
+            "log/test_log_checkpoints",
             "log/test_log_kills",
             "log/test_log_producers",
             "log/test_log_rolling",

@@ -162,7 +162,7 @@ def survives(bench: Bench, recovery_point: int, synced: int) -> Log:
 def test_a_start_after_a_kill_reads_what_lies_behind_the_checkpoint(bench: Bench) -> None:
     bench.overrides = {"index.interval.bytes": "100"}
     log = bench.open()
-    for number in range(400):
+    for number in range(60):
         bench.append(log, f"value {number}", "x" * 100)
     checkpoint(log)
     size = log.size_bytes
@@ -182,7 +182,7 @@ def test_a_start_after_a_kill_reads_what_lies_behind_the_checkpoint(bench: Bench
         return file
 
     files.open = opened  # type: ignore[method-assign]
-    log = bench.open(recovery_point=400 * 2)
+    log = bench.open(recovery_point=60 * 2)
     assert log.recovered.bytes_checked == behind
     assert sum(read) < behind + 1000, "and a few headers"
     assert facts(log) == before
