@@ -137,8 +137,13 @@ def test_entries_that_can_be(entry: tuple[int, int, int, int]) -> None:
     ],
 )  # fmt: skip
 def test_entries_that_cannot_be(data: bytes) -> None:
-    with pytest.raises(IndexDamagedError):
+    with pytest.raises(IndexDamagedError) as damage:
         AbortedTransactions(disk(data), PATH).load()
+    if len(data) % ENTRY.size:
+        assert str(damage.value) == f"{PATH} has an impossible size, {len(data)} bytes"
+    else:
+        _, _, first, last, _ = ENTRY.unpack(data[-ENTRY.size :])
+        assert str(damage.value) == f"{PATH} has an impossible entry ({first} to {last})"
 
 
 # -- made again from the log

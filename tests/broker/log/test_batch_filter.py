@@ -384,7 +384,7 @@ def written(*batches: RecordBatch) -> tuple[Any, int]:
 
 def test_every_batch_is_read_with_its_place() -> None:
     """Across the pieces in which a file is read, and where a batch is larger than one."""
-    sizes = [10, 3 << 20, 2 << 20, 5 << 20, 20, 4 << 20, 0]
+    sizes = [10, 3 << 20, 2 << 20, 9 << 20, 20, 4 << 20, 0]
     batches = [batch(n, (b"k", bytes(size))) for n, size in enumerate(sizes)]
     file, size = written(*batches)
     found = [(at, each.base_offset, each.size) for at, each in read_batches(file, size)]

@@ -86,6 +86,7 @@ def test_reading_at_the_end_is_empty_and_beyond_is_out_of_range(bench: Bench) ->
         with pytest.raises(KafkaError) as error:
             log.read(offset, 100)
         assert code_of(error) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert str(error.value) == f"Offset {offset} is not in 0 to 1."
 
 
 def test_rolls_by_size_and_reads_across_segments(bench: Bench) -> None:

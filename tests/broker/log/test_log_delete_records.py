@@ -58,6 +58,7 @@ def test_the_start_never_goes_back(bench: Bench) -> None:
     with pytest.raises(KafkaError) as error:
         log.delete_records(4)
     assert error.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert str(error.value) == "Offset 4 is above the end, 3."
     assert log.log_start_offset == 2
 
 

@@ -289,3 +289,5 @@ def test_a_batch_fits_a_segment() -> None:
     assert look_inside(batch, LogConfig(segment_bytes=batch.size), NOW_MS) is batch
     error = refusal(batch, LogConfig(segment_bytes=batch.size - 1))
     assert error.code == ErrorCode.RECORD_LIST_TOO_LARGE
+    size = batch.size
+    assert str(error) == f"The record batch has {size} bytes, a segment {size - 1}."
