@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
+from crc32c import crc32c
 from log_bench import Bench, read_all, values_of
 from storage_broker import Broker
 
 from penstock_broker.log import manager
 from penstock_broker.log.check import check_log
 from penstock_broker.log.epoch_file import read_epochs
+from penstock_broker.log.files import OsFiles
 from penstock_broker.log.log import Log
 from penstock_broker.log.markers import Marker, build_marker
+from penstock_broker.log.producer_state import snapshot_of
+from penstock_broker.log.segment_checkpoint import (
+    Checkpoint,
+    CheckpointUnusableError,
+    LogCheckpoints,
+)
 from penstock_broker.testing import MemFiles
 from penstock_broker.wire.batch_builder import NewRecord, build_batch
 from penstock_broker.wire.records import RecordBatch, validate_batches
@@ -183,7 +192,7 @@ def test_a_start_after_a_kill_reads_what_lies_behind_the_checkpoint(bench: Bench
 
     files.open = opened  # type: ignore[method-assign]
     log = bench.open(recovery_point=60 * 2)
-    assert log.recovered.bytes_checked == behind
+    assert log.recovered.bytes_checked == log.bytes_to_check == behind
     assert sum(read) < behind + 1000, "and a few headers"
     assert facts(log) == before
 
@@ -366,7 +375,9 @@ def test_a_damaged_checkpoint_is_not_used(bench: Bench) -> None:
         assert facts(log) == before
 
 
-def test_a_checkpoint_of_other_batches_is_not_used(bench: Bench) -> None:
+def test_a_checkpoint_of_other_batches_is_not_used(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     """A log that was put back from a copy, or made again, with another history."""
     log = bench.open()
     bench.append(log, "one", epoch=1)
@@ -380,9 +391,118 @@ def test_a_checkpoint_of_other_batches_is_not_used(bench: Bench) -> None:
     log.flush()
     other.files = other.files.kill()
     other.files.put(path, bench.files.get(path))
-    log = other.open(recovery_point=2)
+    with caplog.at_level(logging.INFO):
+        log = other.open(recovery_point=2)
+    assert f"{path} is not used: it is not of what the segment holds" in caplog.text
     assert log.recovered.bytes_checked == log.size_bytes
     assert not checkpoints(other)
+
+
+def the_checkpoint(bench: Bench) -> tuple[Path, Checkpoint]:
+    (offset,) = checkpoints(bench)
+    path = bench.directory / f"{offset:020d}.checkpoint"
+    return path, Checkpoint(bench.files.get(path))
+
+
+def test_what_a_checkpoint_holds(bench: Bench) -> None:
+    """What is in memory of the segment, and of the producers."""
+    bench.overrides = {"index.interval.bytes": "1"}
+    work = Work(bench, bench.open(), Random(5))
+    for _ in range(60):
+        work.step()
+    active, producers = work.log.segments[-1], work.log.producers
+    state, known = active.state(work.log.log_end_offset), snapshot_of(producers.copy(), 7)
+    assert active.aborted.has_entries()
+    checkpoint(work.log)
+    path, found = the_checkpoint(bench)
+    assert (found.offset, found.state) == (work.log.log_end_offset, state)
+    assert snapshot_of(found.producers.copy(), 7) == known
+    data = bytearray(bench.files.get(path))
+    assert data[:2] == b"\0\1", "the version"
+    data[2:6] = crc32c(data[6:]).to_bytes(4, "big")
+    assert data == bench.files.get(path), "the CRC is of all that follows"
+
+
+def test_which_segment_a_checkpoint_is_of(bench: Bench) -> None:
+    """The one that the log has to be checked in: not one that is gone, nor one before it."""
+    log = bench.open()
+    for value in "ab":
+        bench.append(log, value)
+    log.roll()
+    for value in "cd":
+        bench.append(log, value)
+    checkpoint(log)
+    bench.append(log, "e")
+    log.roll()
+    bench.append(log, "f")
+    _, found = the_checkpoint(bench)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 5]
+    for point in range(5):
+        found.check(log.segments, point)
+    for point in (5, 6):
+        with pytest.raises(CheckpointUnusableError, match=r"^its segment needs no check$"):
+            found.check(log.segments, point)
+    for left in (log.segments[:1], log.segments[2:], []):
+        with pytest.raises(CheckpointUnusableError, match=r"^its segment is not there$"):
+            found.check(left, 0)
+    second = log.segments[1].path
+    whole, size = bench.files.get(second), found.state.written.size
+    found.offset -= 1
+    with pytest.raises(CheckpointUnusableError, match=r"^it is not of what the segment holds$"):
+        found.check(log.segments, 2)
+    found.offset += 1
+    bench.files.put(second, whole[:size])
+    found.check(log.segments, 2)
+    bench.files.put(second, whole[: size - 1])
+    with pytest.raises(CheckpointUnusableError, match=r"^the segment is shorter$"):
+        found.check(log.segments, 2)
+    bench.files.put(second, bytes(size))
+    with pytest.raises(CheckpointUnusableError, match=r"^it is not of what the segment holds$"):
+        found.check(log.segments, 2)
+
+
+def test_the_newest_of_several_is_used_in_whatever_order_a_disk_names_them(bench: Bench) -> None:
+    log = bench.open()
+    kept = {}
+    for value in "abc":
+        bench.append(log, value)
+        checkpoint(log)
+        path, _ = the_checkpoint(bench)
+        kept[path] = bench.files.get(path)
+    for path, data in kept.items():
+        bench.files.put(path, data)
+    bench.files.put(bench.directory / "somebody's.checkpoint", b"")
+    for names in ([path.name for path in kept], [path.name for path in reversed(kept)]):
+        names.insert(1, "somebody's.checkpoint")
+        found = LogCheckpoints(bench.files, bench.directory, names).find(log.segments, 1)
+        assert found is not None
+        assert found.offset == 3
+        assert {n for n in bench.files.names(bench.directory) if n.endswith(".checkpoint")} == {
+            "somebody's.checkpoint", f"{3:020d}.checkpoint",
+        }  # fmt: skip
+        for path, data in kept.items():
+            bench.files.put(path, data)
+
+
+def test_a_checkpoint_takes_the_place_of_all_that_was_there(bench: Bench) -> None:
+    """A damaged one that could not be removed has its name, and more bytes."""
+    log = bench.open()
+    bench.append(log, "a")
+    bench.files.put(bench.directory / f"{1:020d}.checkpoint", b"damaged" * 100)
+    checkpoint(log)
+    _, found = the_checkpoint(bench)
+    found.check(log.segments, 0)
+    assert bench.reopen_after_kill(log).recovered.bytes_checked == 0
+
+
+def test_a_checkpoint_on_a_disk(bench: Bench, tmp_path: Path) -> None:
+    bench.directory = tmp_path
+    log = bench.open(files=OsFiles())
+    bench.append(log, "a")
+    checkpoint(log)
+    assert (tmp_path / f"{1:020d}.checkpoint").stat().st_size > 0
+    log = bench.open(files=OsFiles(), recovery_point=1)
+    assert (log.recovered.bytes_checked, values_of(read_all(log))) == (0, ["a"])
 
 
 def test_leader_epochs_that_recovery_finds_outlive_a_checkpoint(bench: Bench) -> None:
@@ -432,16 +552,21 @@ def test_a_roll_of_what_is_on_the_disk_takes_the_checkpoint_along(bench: Bench) 
     assert checkpoints(bench) == []
 
 
-def test_a_checkpoint_that_cannot_be_written_harms_nothing(bench: Bench) -> None:
+def test_a_checkpoint_that_cannot_be_written_harms_nothing(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     log = bench.open()
     bench.append(log, "a")
     bench.files.fail("write", errno.ENOSPC, path_part=".checkpoint", partial_bytes=20)
     checkpoint(log)
+    assert ".checkpoint cannot be written: " in caplog.text
+    caplog.clear()
     assert (log.failure, log.recovery_point) == (None, 1)
     assert checkpoints(bench) == [], "a part of one takes room on a full disk"
     bench.append(log, "b")
     bench.files.fail("open", errno.EMFILE, path_part=".checkpoint")
     checkpoint(log)
+    assert ".checkpoint cannot be written: " in caplog.text
     assert (log.failure, log.recovery_point) == (None, 2)
     bench.append(log, "c")
     checkpoint(log)
@@ -454,6 +579,54 @@ def test_a_checkpoint_that_cannot_be_written_harms_nothing(bench: Bench) -> None
         assert checkpoints(bench) == [3], "a part of one takes room on a full disk"
     checkpoint(log)
     assert checkpoints(bench) == [4]
+
+
+def test_one_checkpoint_at_a_time_and_none_where_nothing_is_new(bench: Bench) -> None:
+    log = bench.open()
+    assert log.flush_job(with_checkpoint=True) is None
+    bench.append(log, "a")
+    first = log.flush_job(with_checkpoint=True)
+    bench.append(log, "b")
+    second = log.flush_job(with_checkpoint=True)
+    assert first is not None and first.checkpoint is not None
+    assert second is not None and second.checkpoint is None, "the other one is under way"
+    for job in (first, second):
+        job.run()
+        log.flushed(job)
+    assert (checkpoints(bench), log.bytes_to_check) == ([1], log.size_bytes // 2)
+    checkpoint(log)
+    assert (checkpoints(bench), log.bytes_to_check) == ([2], 0)
+    assert log.flush_job(with_checkpoint=True) is None
+    log.roll()
+    bench.append(log, "c")
+    assert log.bytes_to_check == log.segments[-1].size
+
+
+def test_a_clean_stop_keeps_the_checkpoint_of_the_end_alone(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a")
+    checkpoint(log)
+    log = bench.reopen_cleanly(log)
+    assert (checkpoints(bench), log.bytes_to_check) == ([1], 0)
+    bench.append(log, "b")
+    log = bench.reopen_cleanly(log)
+    assert (checkpoints(bench), log.bytes_to_check) == ([], log.size_bytes)
+
+
+def test_a_checkpoint_that_cannot_be_removed_is_removed_later(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = bench.open()
+    bench.append(log, "a")
+    checkpoint(log)
+    bench.append(log, "b")
+    bench.files.fail("remove", errno.EIO, path_part=".checkpoint")
+    checkpoint(log)
+    assert f"{1:020d}.checkpoint cannot be removed: " in caplog.text
+    assert (log.failure, checkpoints(bench)) == (None, [1, 2])
+    bench.append(log, "c")
+    checkpoint(log)
+    assert checkpoints(bench) == [3]
 
 
 @pytest.mark.parametrize("number", range(10))
