@@ -226,17 +226,44 @@ def test_without_a_recovery_point_all_is_checked(bench: Bench) -> None:
     assert not checkpoints(bench)
 
 
-def test_a_closed_log_that_does_not_match_is_checked_whole(bench: Bench) -> None:
+def test_a_checkpoint_is_used_though_the_recovery_point_is_in_an_earlier_segment(
+    bench: Bench,
+) -> None:
+    """Recovery points are written later than checkpoints."""
+    log = bench.open()
+    for value in "ab":
+        bench.append(log, value, producer=(7, 0, ord(value)))
+    log.roll()
+    bench.append(log, "c")
+    checkpoint(log)
+    size = log.size_bytes
+    bench.append(log, "d")
+    before = facts(log)
+    bench.files = bench.files.kill()
+    log = bench.open(recovery_point=1)
+    assert log.recovered.bytes_checked == log.size_bytes - size
+    assert facts(log) == before
+
+
+def test_the_last_segment_of_a_closed_log_that_does_not_match_is_checked_whole(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     log = bench.open()
     for value in "abc":
         bench.append(log, value)
+    log.roll()
+    for value in "de":
+        bench.append(log, value)
     checkpoint(log)
-    log.close()
+    assert bench.reopen_cleanly(log).bytes_to_check == 0
     path = log.segments[-1].path.with_suffix(".index")
     bench.files.put(path, b"damaged")
     bench.files = bench.files.kill()
-    log = bench.open(recovery_point=3, clean=True)
-    assert log.recovered.bytes_checked == log.size_bytes
+    log = bench.open(recovery_point=5, clean=True)
+    assert "t-0 was closed at 5, but its last segment does not match that" in caplog.text
+    assert log.recovered.bytes_checked == log.segments[-1].size
+    assert (values_of(read_all(log)), log.recovered.clean) == (list("abcde"), False)
+    assert checkpoints(bench) == []
 
 
 # -- crashes -----------------------------------------------------------------------------------
@@ -364,8 +391,8 @@ def test_a_damaged_checkpoint_is_not_used(bench: Bench) -> None:
     (offset,) = checkpoints(bench)
     path = bench.directory / f"{offset:020d}.checkpoint"
     good, point, before = bench.files.get(path), work.log.recovery_point, facts(work.log)
-    damages = [good[:at] for at in range(0, len(good), 17)]
-    for at in range(0, len(good), 23):
+    damages = [good[:at] for at in range(0, len(good), 53)]
+    for at in range(0, len(good), 47):
         damages.append(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
     for damage in damages:
         bench.files = bench.files.kill()
@@ -471,14 +498,14 @@ def test_the_newest_of_several_is_used_in_whatever_order_a_disk_names_them(bench
         kept[path] = bench.files.get(path)
     for path, data in kept.items():
         bench.files.put(path, data)
-    bench.files.put(bench.directory / "somebody's.checkpoint", b"")
+    bench.files.put(bench.directory / "foreign.checkpoint", b"")
     for names in ([path.name for path in kept], [path.name for path in reversed(kept)]):
-        names.insert(1, "somebody's.checkpoint")
+        names.insert(1, "foreign.checkpoint")
         found = LogCheckpoints(bench.files, bench.directory, names).find(log.segments, 1)
         assert found is not None
         assert found.offset == 3
         assert {n for n in bench.files.names(bench.directory) if n.endswith(".checkpoint")} == {
-            "somebody's.checkpoint", f"{3:020d}.checkpoint",
+            "foreign.checkpoint", f"{3:020d}.checkpoint",
         }  # fmt: skip
         for path, data in kept.items():
             bench.files.put(path, data)

@@ -15,6 +15,7 @@ from penstock_broker.log.producer_state import (
     ProducerState,
     SnapshotDamagedError,
 )
+from penstock_broker.log.recovery import keep_snapshot, snapshot_path
 
 SEQUENCE_MAX = 2**31 - 1
 
@@ -185,6 +186,79 @@ def test_a_snapshot_of_a_lost_future_is_not_used(bench: Bench) -> None:
     assert [batch.base_sequence for batch in entry.batches] == [0]
     again = send(bench, log, 1)
     assert (again.duplicate, again.base_offset) == (False, 1)
+
+
+def snapshots(bench: Bench) -> list[int]:
+    names = bench.files.names(bench.directory)
+    return [int(name[:20]) for name in names if name.endswith(".snapshot") and name[0] == "0"]
+
+
+def known(log: Log) -> dict[int, list[int]]:
+    """By producer, the offsets of its batches."""
+    found = log.producers.producers().items()
+    return {producer_id: [b.base_offset for b in entry.batches] for producer_id, entry in found}
+
+
+def written_by_turns(bench: Bench) -> Log:
+    """Four segments of one batch each, of four producers; closed, without snapshots."""
+    log = bench.open()
+    for producer in range(4):
+        send(bench, log, 0, producer=producer)
+        if producer < 3:
+            log.roll()
+    log.close()
+    bench.files = bench.files.kill()
+    for offset in snapshots(bench):
+        bench.files.remove(snapshot_path(bench.directory, offset))
+    return log
+
+
+def test_a_start_reads_what_the_newest_snapshot_does_not_say(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is damaged, and one of a log that is no more, go."""
+    log = written_by_turns(bench)
+    assert known(bench.open(recovery_point=4, clean=True)) == {n: [n] for n in range(4)}
+    bench.files = bench.files.kill()
+    for offset in snapshots(bench):
+        bench.files.remove(snapshot_path(bench.directory, offset))
+    for offset, producer in ((0, 70), (1, 71), (2, 72)):
+        state = ProducerState()
+        state.update(producer, 0, AppendedBatch(0, 0, offset - 1, offset - 1, 5), 5, False)
+        path = snapshot_path(bench.directory, offset)
+        bench.files.put(path, state.to_snapshot(offset))
+    damaged = snapshot_path(bench.directory, 3)
+    bench.files.put(damaged, b"damaged")
+    bench.files.put(snapshot_path(bench.directory, 9), state.to_snapshot(9))
+    log = bench.open(recovery_point=4, clean=True)
+    assert known(log) == {72: [1], 2: [2], 3: [3]}
+    assert snapshots(bench) == [0, 1, 2]
+    assert f"{damaged} cannot be used: " in caplog.text
+
+
+def test_a_start_from_a_snapshot_inside_a_segment_reads_no_batch_twice(bench: Bench) -> None:
+    log = bench.open()
+    send(bench, log, 0, 2)
+    log = bench.reopen_cleanly(log)
+    send(bench, log, 2, 2)
+    log.close()
+    bench.files = bench.files.kill()
+    assert snapshots(bench) == [2, 4]
+    bench.files.put(snapshot_path(bench.directory, 4), b"damaged")
+    assert known(bench.open(recovery_point=4, clean=True)) == {5: [0, 2]}
+
+
+def test_two_snapshots_are_kept_and_those_that_are_needed(bench: Bench) -> None:
+    place = bench.open().place
+    bench.files.put(bench.directory / "foreign.snapshot", b"")
+    for offset in range(1, 6):
+        keep_snapshot(place, offset, b"state" * offset)
+        assert snapshots(bench) == [offset - 1, offset][-offset:]
+    keep_snapshot(place, 7, b"state", [1, 4])
+    assert snapshots(bench) == [4, 5, 7]
+    keep_snapshot(place, 7, b"new")
+    assert snapshots(bench) == [5, 7]
+    assert bench.files.get(snapshot_path(bench.directory, 7)) == b"new", "what was longer is cut"
 
 
 def test_any_interleaving_of_retries_stores_each_record_once(bench: Bench, seed: int) -> None:

@@ -145,7 +145,7 @@ class _Checker:
         newest: list[tuple[int, int]] = []  # running maximum of timestamps, up to an offset
         latest = NO_TIMESTAMP
         try:
-            for batch in scan(file, 0, size, base, check_crc_from=0, allow_holes=True):
+            for batch in scan(file, 0, size, base, check_crc=True):
                 self.batches += 1
                 where = f"{name} at position {batch.position}"
                 if batch.base_offset > max(self._next_offset, holes_below):

@@ -33,7 +33,7 @@ def describe(path: Path, *, with_records: bool = False) -> Iterator[str]:
     file = OsFiles().open(path)
     end = file.size()
     count = position = 0
-    for batch in scan(file, 0, end, 0, check_crc_from=0, allow_holes=True):
+    for batch in scan(file, 0, end, 0, check_crc=True):
         yield _batch_line(batch)
         count, position = count + 1, batch.position + batch.size
         if with_records:

@@ -310,9 +310,9 @@ def _cut_from(place: LogPlace, found: Recovered, number: int, reason: str, posit
             on_batch=lambda batch: None,
         )
     place.files.sync_directory(place.directory)
-    for name in place.files.names(place.directory):
-        if name.endswith(".snapshot") and int(name[:20]) > found.end_offset:
-            place.files.remove(place.directory / name)
+    for offset, path in _snapshots(place):
+        if offset > found.end_offset:
+            place.files.remove(path)
 
 
 def _claimed_end(segment: Segment, position: int, end: int) -> int:
@@ -360,9 +360,10 @@ def _list_segments(place: LogPlace, names: Sequence[str]) -> list[Segment]:
     """The segments of the directory in order; leftovers without a log file are removed."""
     bases = sorted(int(name[:-4]) for name in names if _is_numbered(name, ".log"))
     for name in names:
-        stem, dot, suffix = name.partition(".")
-        orphan = suffix in ("index", "timeindex", "txnindex") and int(stem) not in bases
-        if name.endswith((".tmp", DELETED_SUFFIX)) or (dot and orphan):
+        stem, _, suffix = name.partition(".")
+        is_index = suffix in ("index", "timeindex", "txnindex") and stem.isdigit()
+        orphan = is_index and int(stem) not in bases
+        if orphan or name.endswith((".tmp", DELETED_SUFFIX)):
             place.files.remove(place.directory / name)
         elif name.endswith(CLEANED_SUFFIX):
             place.files.remove_tree(place.directory / name)
@@ -389,10 +390,15 @@ def keep_snapshot(place: LogPlace, offset: int, data: bytes, needed: Collection[
     file = place.files.open(snapshot_path(place.directory, offset), create=True)
     file.write(data, 0)
     file.truncate(len(data))
-    names = [n for n in place.files.names(place.directory) if n.endswith(".snapshot")]
-    for name in names[:-2]:
-        if int(name[:20]) not in needed:
-            place.files.remove(place.directory / name)
+    for older, path in _snapshots(place)[:-2]:
+        if older not in needed:
+            place.files.remove(path)
+
+
+def _snapshots(place: LogPlace) -> list[tuple[int, Path]]:
+    """The snapshots of the directory, oldest first, with the offset of each."""
+    names = [n for n in place.files.names(place.directory) if _is_numbered(n, ".snapshot")]
+    return [(int(name.partition(".")[0]), place.directory / name) for name in names]
 
 
 def _rebuild_producers(
@@ -412,10 +418,8 @@ def _rebuild_producers(
     """
     start = 0
     first_offset = found.segments[0].base_offset
-    names = [n for n in place.files.names(place.directory) if _is_numbered(n, ".snapshot")]
-    for name in sorted(names, reverse=True):
-        path = place.directory / name
-        if not first_offset <= int(name[:20]) <= up_to:
+    for offset, path in reversed(_snapshots(place)):
+        if not first_offset <= offset <= up_to:
             place.files.remove(path)
             continue
         if checkpoint is not None:

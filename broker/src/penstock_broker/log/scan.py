@@ -64,15 +64,12 @@ def scan(
     end: int,
     next_offset: int,
     *,
-    check_crc_from: int | None = None,
-    allow_holes: bool = False,
+    check_crc: bool = False,
 ) -> Iterator[ScannedBatch]:
     """The batches from ``position`` up to ``end``, where ``next_offset`` is the least they have.
 
-    Batches from offset ``check_crc_from`` on (None: none) are checked for good: their CRC, and
-    that no offset is missing before them, because the base offset is not covered by the CRC
-    (``allow_holes``: some may be).
-    Raises :class:`BadBatchError` at the first one that is torn, damaged or out of order.
+    Raises :class:`BadBatchError` at the first one that is torn or out of order; with ``check_crc``
+    at one whose CRC does not match, too.
     """
     unpack_from = HEADER.unpack_from
     chunk, chunk_from, chunk_bytes = memoryview(b""), position, _CHUNK_BYTES_FIRST
@@ -95,9 +92,7 @@ def scan(
             or position + size > end
         ):
             raise _bad_header(chunk, at, position, end, next_offset)
-        if check_crc_from is not None and base + delta >= check_crc_from:
-            if base != next_offset and not allow_holes:
-                raise BadBatchError(position, f"base offset {base} where {next_offset} follows")
+        if check_crc:
             if at + size > len(chunk):
                 data = file.read(position, max(size, chunk_bytes))
                 chunk, chunk_from, at = memoryview(data), position, 0
@@ -145,10 +140,12 @@ def check(  # noqa: PLR0912 (one loop, made for speed)
     """Check a segment's file from where ``begin`` ended, as recovery does, in one loop made for
     speed.
 
-    As :func:`scan`, but offsets may be missing below ``holes_below``, where compaction has been,
-    and instead of every batch only those are handed out that recovery has to look at:
-    ``on_batch`` gets those with a producer id and those whose leader epoch is above ``epoch`` and
-    all before. ``on_entry(base offset, position, largest timestamp before)`` is called about every
+    As :func:`scan`, but batches from offset ``check_crc_from`` on are checked for good: their CRC,
+    and that no offset is missing before them, because the base offset is not covered by the CRC.
+    Below ``holes_below``, where compaction has been, offsets may be missing. And instead of every
+    batch only those are handed out that recovery has to look at: ``on_batch`` gets those with a
+    producer id and those whose leader epoch is above ``epoch`` and all before.
+    ``on_entry(base offset, position, largest timestamp before)`` is called about every
     ``index_interval_bytes``, for the indexes. OSError.
     """
     unpack_from, checksum, crc_at = HEADER.unpack_from, crc32c, ATTRIBUTES_AT
