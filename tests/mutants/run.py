@@ -138,7 +138,7 @@ SUBJECTS |= {
             "log/test_log_cleaner",
         ),
         ("log/lookup",): ("log/test_log_times",),
-        ("log/segments", "log/offset_index", "log/time_index", "log/index_file"): (
+        ("log/segments",): (
             *APPENDS,
             "log/test_log_delete_records",
             "log/test_log_upgrade",
@@ -166,7 +166,9 @@ SUBJECTS |= {
             "log/test_topic_deletion",
         ),
         ("log/segment_checkpoint",): ("log/test_log_checkpoints",),
-        ("log/recovery", "log/scan", "log/recovery_report"): (
+        ("log/scan",): ("log/test_scan",),
+        ("log/offset_index", "log/time_index", "log/index_file"): ("log/test_index_files",),
+        ("log/recovery", "log/recovery_report"): (
             "log/test_log_recovery",
             "log/test_log_checkpoints",
             "log/test_log_kills",

@@ -23,9 +23,6 @@ from penstock_broker.log.files import (
     read_file,
     replace_file,
 )
-from penstock_broker.log.index_file import IndexDamagedError
-from penstock_broker.log.offset_index import OffsetIndex
-from penstock_broker.log.time_index import TimeIndex
 from penstock_broker.testing import MemFiles, SimClock
 
 
@@ -177,55 +174,6 @@ def test_checkpoints_round_trip_and_notice_damage() -> None:
             checkpoint.read()
     write_lines(files, path, [])
     assert read_lines(files, path) == []
-
-
-def test_indexes_find_the_floor_in_memory_and_in_the_file(seed: int) -> None:
-    random = Random(seed)
-    files = MemFiles()
-    keys = sorted(random.sample(range(100_000), 3000))
-    index = OffsetIndex(files, Path("/d/i.index"))
-    for number, key in enumerate(keys):
-        index.append(key, number)
-    sealed = OffsetIndex(files, Path("/d/i.index"))
-    index.save()
-    sealed.attach()
-    assert len(sealed) == len(index) == 3000
-    for _ in range(2000):
-        wanted = random.randrange(-5, 100_010)
-        below = [key for key in (keys[0], keys[-1]) if key <= wanted]
-        expected = index.floor(wanted)
-        assert sealed.floor(wanted) == expected
-        assert (expected is None) == (not below)
-        if expected is not None:
-            assert expected[0] <= wanted
-            following = expected[1] + 1
-            assert following == len(keys) or keys[following] > wanted
-
-
-def test_an_index_file_that_was_changed_is_not_used(seed: int) -> None:
-    random = Random(seed)
-    files = MemFiles()
-    path = Path("/d/i.timeindex")
-    index = TimeIndex(files, path)
-    for number in range(20):
-        index.add(100 + number, number)
-    index.save()
-    good = files.get(path)
-    for _ in range(100):
-        damaged = bytearray(good)
-        damaged[random.randrange(len(good))] ^= 1 << random.randrange(8)
-        files.put(path, bytes(damaged))
-        index.attach()
-        with pytest.raises(IndexDamagedError):
-            index.floor(110)
-
-
-def test_time_index_keeps_the_running_maximum() -> None:
-    index = TimeIndex(MemFiles(), Path("/d/i.timeindex"))
-    for maximum, offset in ((100, 1), (100, 2), (300, 3), (300, 4)):
-        index.add(maximum, offset)
-    assert [index.entry(n) for n in range(len(index))] == [(100, 2), (300, 4)]
-    assert [index.first_possible(time) for time in (50, 100, 101, 300, 301)] == [0, 0, 2, 2, 4]
 
 
 def test_the_clock_runs_what_falls_due_in_order() -> None:
