@@ -201,7 +201,7 @@ class Stage:
             f"the scheduled re-verification to see it in {sabotage.topic}",
             lambda: find_alert(self.observer.alerts(), "trigger", sabotage.window, names="missing"),
         )
-        self.out.print(f"  [red]ALERT[/] {alert['payload']['summary']}", soft_wrap=True)
+        self._print_line(f"[red]ALERT[/] {alert['payload']['summary']}")
         details = alert["payload"]["custom_details"]
         for key, truth in (("missing", sabotage.removed), ("duplicates", sabotage.duplicated)):
             named = coordinates(details.get(key, []))
@@ -234,7 +234,8 @@ class Stage:
                 self.observer.alerts(), "resolve", sabotage.window, alert["dedup_key"]
             ),
         )
-        self.out.print(f"  [green]RESOLVED[/] {resolved['payload']['summary']}", soft_wrap=True)
+        summary = str(resolved["payload"]["summary"]).removeprefix("resolved: ")
+        self._print_line(f"[green]RESOLVED[/] {summary}")
 
     # --- finale ---------------------------------------------------------------------------------
 
@@ -317,7 +318,12 @@ class Stage:
         self.out.rule(f"[bold]{text}", align="left")
 
     def _print(self, text: str) -> None:
-        self.out.print(f"  {self.clock.now():%H:%M:%S} {text}", highlight=False, soft_wrap=True)
+        self._print_line(f"{self.clock.now():%H:%M:%S} {text}", highlight=False)
+
+    def _print_line(self, text: str, highlight: bool = True) -> None:
+        """Wrapped at words on a terminal; one line of a log elsewhere."""
+        wraps = self.out.is_terminal
+        self.out.print(f"  {text}", highlight=highlight, soft_wrap=not wraps)
 
 
 def run_command(settings: Settings, arguments: list[str]) -> int:

@@ -63,7 +63,9 @@ def headline(alert: Alert) -> str:
     action = str(alert.get("event_action", "trigger"))
     details = payload.get("custom_details") or {}
     command = details.get("rerun") if action == "trigger" else None
-    summary = payload.get("summary") or alert.get("dedup_key")
+    summary = str(payload.get("summary") or alert.get("dedup_key"))
+    if action == "resolve":
+        summary = summary.removeprefix("resolved: ")  # the mark says it
     text = f"{SUMMARY_MARKS.get(action, action)}: {summary}"
     return f"{text}. Run: {command}" if command else text
 

@@ -135,9 +135,9 @@ class DagsterApi:
         seen: set[str] = set()
         while True:
             run = self._one(_RUN, {"id": run_id}, "runOrError", "Run")
-            news = [str(run["status"]).lower()]
-            news += [f"{s['stepKey']} {str(s['status']).lower()}" for s in run["stepStats"] or ()]
-            for line in news:
+            # Steps first: the run ends after its last one.
+            news = [f"{s['stepKey']} {_words(s['status'])}" for s in run["stepStats"] or ()]
+            for line in [*news, _words(run["status"])]:
                 if line not in seen:
                     seen.add(line)
                     progress(line)
@@ -230,3 +230,8 @@ def _first_cause(error: Mapping[str, Any]) -> str:
     chain = [link["error"]["message"] for link in error.get("errorChain") or ()]
     message = str(chain[-1] if chain else error["message"])
     return message.strip().splitlines()[0] if message.strip() else "no message"
+
+
+def _words(status: object) -> str:
+    """`in progress` for IN_PROGRESS."""
+    return str(status).lower().replace("_", " ")
