@@ -138,7 +138,7 @@ def test_the_audit_ends_with_3_when_the_chain_stops(ready: Any, run: Run) -> Non
     ready.pass_time(185)
     result = run(audit_command, "shop.orders")
     assert result.exit_code == 3
-    assert "balanced as far as its windows go, but the chain stops" in result.output
+    assert "balanced for the windows so far, but the chain stops" in result.output
     assert "no window is frozen since" in result.output
     result = run(audit_command, "shop.orders", "-o", "json")
     assert result.exit_code == 3

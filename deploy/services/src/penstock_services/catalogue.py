@@ -341,7 +341,7 @@ def _script(name: str) -> str:
     if not path.is_file():
         raise ServiceError(
             f"{path} is missing: the distribution {name} is not installed here; run: make install"
-            " (or: pip install penstock-broker), or set kafka.bootstrap_servers to a Kafka of yours"
+            " (or: pip install penstock-broker), or set kafka.bootstrap_servers to your Kafka"
         )
     return str(path)
 

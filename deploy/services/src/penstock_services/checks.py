@@ -154,7 +154,7 @@ def check_memory(
 def check_disk(settings: Settings) -> str | None:
     place = next(p for p in (settings.home, *settings.home.parents) if p.exists())
     if not os.access(place, os.W_OK):
-        return f"{place} is not writable: set PENSTOCK_HOME to a directory of yours"
+        return f"{place} is not writable: set PENSTOCK_HOME to a directory of your own"
     free_mb = shutil.disk_usage(place).free // 1_000_000
     if free_mb < DISK_FREE_MB_MIN:
         return (
@@ -169,7 +169,7 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> str | None:
         return None
     return (
         f"This is Python {'.'.join(map(str, version))} and Penstock runs on 3.11, 3.12 and 3.13: "
-        "make the environment with one of those (uv venv --python 3.12)"
+        "create the environment with one of them (uv venv --python 3.12)"
     )
 
 

@@ -113,7 +113,7 @@ def _versions() -> Iterator[Finding]:
     for problem in problems:
         yield Finding("versions", PROBLEM, problem)
     if not problems:
-        yield Finding("versions", OK, "every installed package is the one that was asked for")
+        yield Finding("versions", OK, "every installed package has the required version")
 
 
 def _spark_python() -> Finding:
@@ -138,7 +138,7 @@ def _jars(settings: Settings) -> Finding:
         return Finding("jars", OK, "not needed: S3 and Spark are elsewhere")
     directory = jars.jars_directory()
     if not directory.is_dir():
-        return Finding("jars", NOTE, "not here yet; the first `penstock up` retrieves 190 MB")
+        return Finding("jars", NOTE, "not here yet; the first `penstock up` downloads 190 MB")
 
     def look() -> str:
         jars.verify(directory, jars.read_lock())

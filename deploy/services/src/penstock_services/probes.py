@@ -211,7 +211,7 @@ def probe_watcher(settings: Settings) -> str:
     try:
         age = SystemClock().now().timestamp() - file.stat().st_mtime
     except OSError as error:
-        raise NotReady("it has not looked yet") from error
+        raise NotReady("it has not run yet") from error
     if age > WATCHER_SECONDS_MAX:
         raise NotReady(f"it last looked {age:.0f} s ago")
     return "looks every few seconds"

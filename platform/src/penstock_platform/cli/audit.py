@@ -109,7 +109,7 @@ def print_result(
     """All windows, and in a sentence whether they balance."""
     print_windows(rows)
     said = "balanced" if not wrong else f"{len(wrong)} of {len(rows)} windows not balanced"
-    stops = " as far as its windows go, but the chain stops" if problems and not wrong else ""
+    stops = " for the windows so far, but the chain stops" if problems and not wrong else ""
     console().print(f"{topic}: {said}{stops}")
     print_problems(problems)
 

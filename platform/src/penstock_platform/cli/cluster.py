@@ -68,8 +68,8 @@ def adopt(yes: bool, output: str) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise CommandError(
-                "there is no terminal for the question; nothing was done",
-                fix="look with `penstock cluster show`, then: penstock cluster adopt --yes",
+                "there is no terminal to ask on; nothing was done",
+                fix="check with `penstock cluster show`, then run: penstock cluster adopt --yes",
                 code=USAGE,
             )
         click.confirm(

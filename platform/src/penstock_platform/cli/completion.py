@@ -19,7 +19,7 @@ def command(shell: str, output: str) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise CommandError(f"click knows no completion for {shell}")
+        raise CommandError(f"click has no completion for {shell}")
     script = kind(cli, {}, "penstock", "_PENSTOCK_COMPLETE").source()
     if output == "json":
         print_json({"shell": shell, "script": script})

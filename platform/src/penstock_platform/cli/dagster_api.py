@@ -146,7 +146,7 @@ class DagsterApi:
             if self._clock.monotonic() > deadline:
                 raise DagsterApiError(
                     f"run {run_id} is {run['status']} after {timeout_seconds:.0f} s; "
-                    f"it goes on: {self.run_url(run_id)}"
+                    f"it continues: {self.run_url(run_id)}"
                 )
             self._clock.sleep(POLL_SECONDS)
 

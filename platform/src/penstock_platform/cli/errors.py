@@ -79,10 +79,10 @@ def described(error: BaseException) -> CommandError:  # noqa: PLR0911 - one kind
         return _sentence_of(text + notes, error, ERROR)
     if type(error).__name__ == "KafkaException" and error.args:
         reason = error.args[0].str() if hasattr(error.args[0], "str") else text
-        return CommandError(f"Kafka says: {reason}{notes}", fix="does it serve? penstock status")
+        return CommandError(f"Kafka says: {reason}{notes}", fix="see: penstock status")
     if isinstance(error, OSError) and error.filename is not None:
         return CommandError(
-            error.strerror or text, where=str(error.filename), fix="check the path and its rights"
+            error.strerror or text, where=str(error.filename), fix="check path and permissions"
         )
     return _unexpected(error, text)
 
@@ -105,7 +105,7 @@ def _unexpected(error: BaseException, text: str) -> CommandError:
     return CommandError(
         f"{type(error).__name__}: {line}",
         where=f"{ours[-1].filename}:{ours[-1].lineno}" if ours else "",
-        fix=f"the trace: penstock --debug, or {DEBUG_VARIABLE}=1",
+        fix=f"for the traceback use penstock --debug, or {DEBUG_VARIABLE}=1",
     )
 
 

@@ -122,7 +122,7 @@ def details(penstock: Connections, topic: str) -> dict[str, Any]:
     except UnknownTopicError as error:
         if declared and topic in declared:
             raise CommandError(
-                f"topic {topic} is declared and not there yet",
+                f"topic {topic} is declared and does not exist yet",
                 fix="topic_sensor creates it, or materialise its asset",
             ) from error
         raise

@@ -475,7 +475,7 @@ def begin(topic: str, output: str) -> None:
             }
         )
         return
-    said = "begins" if begun else "goes on; nothing was to begin"
+    said = "begins" if begun else "continues; no new chain is needed"
     out = console()
     out.print(f"{topic}: the chain of topic id {ref.topic_id} {said} ({table_part(topic)})")
     if lost is not None:

@@ -28,7 +28,7 @@ from penstock_platform.windows.store import WindowStore
 OFFSET_SCHEMA = dg.TableSchema(
     [
         dg.TableColumn("partition", "int", "Partition of the topic"),
-        dg.TableColumn("log_start", "int", "First offset that the broker still has"),
+        dg.TableColumn("log_start", "int", "First offset in the broker's log"),
         dg.TableColumn("end", "int", "Offset after the last record"),
         dg.TableColumn("records", "int", "Offsets between them"),
         dg.TableColumn("frozen", "int", "First offset that is in no window yet"),
@@ -136,9 +136,9 @@ def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
         dg.AssetCheckSpec(name, asset=plan.topic_key, blocking=False, description=text)
         for plan in plans
         for name, text in (
-            ("config_drift", "The broker has the topic as it is declared."),
-            ("lag", "What is stored is frozen into windows, and soon."),
-            (EVENTS_READABLE, "What lies in the audit topic are monitoring events."),
+            ("config_drift", "The topic on the broker is as declared."),
+            ("lag", "Stored records are frozen in windows in time."),
+            (EVENTS_READABLE, "The records of the audit topic are monitoring events."),
         )
         if name in checks_of(plan)
     ]
@@ -148,7 +148,7 @@ def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
         specs=specs,
         can_subset=True,
         required_resource_keys={"penstock"},
-        description="Looks at every topic: offsets, rate, lag, configuration.",
+        description="Observes every topic: offsets, rate, lag, configuration.",
     )
     def observe_topics(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         penstock: Connections = context.resources.penstock

@@ -40,7 +40,7 @@ QUALITY_TAG = "penstock/quality"
 VALUE_SCHEMA = dg.TableSchema(
     [
         dg.TableColumn("value", "string", "A value that was not expected"),
-        dg.TableColumn("count", "int", "How often, among those looked at"),
+        dg.TableColumn("count", "int", "How often, among the checked values"),
     ]
 )
 _SEVERITIES = {"critical": "ERROR", "warning": "WARN", "info": "WARN"}

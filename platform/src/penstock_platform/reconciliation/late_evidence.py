@@ -80,7 +80,7 @@ def build_late_evidence_sensor(
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={"penstock"},
-        description="Judges windows again whose monitoring events came after they were decided.",
+        description="Checks windows again if monitoring events arrived after they were decided.",
     )
     def late_evidence_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         penstock: Connections = context.resources.penstock
@@ -104,7 +104,7 @@ def build_late_evidence_sensor(
                 context.log.error("%s: %s", plan.name, error)
                 return dg.SensorResult(skip_reason=dg.SkipReason(f"{plan.name}: {error}"))
         by_key = {r.run_key: r for r in requests}
-        reason = "no decided window is concerned by new events"
+        reason = "new events concern no decided window"
         return dg.SensorResult(
             run_requests=list(by_key.values()),
             skip_reason=None if by_key else dg.SkipReason(reason),

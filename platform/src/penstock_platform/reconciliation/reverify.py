@@ -41,7 +41,7 @@ WINDOW_SCHEMA = dg.TableSchema(
         dg.TableColumn("state", "string"),
         dg.TableColumn("expected", "int"),
         dg.TableColumn("found", "int"),
-        dg.TableColumn("error", "string", "Why the window could not be looked at"),
+        dg.TableColumn("error", "string", "Why the window could not be checked"),
         dg.TableColumn("new", "bool", "Whether this differs from the book before"),
     ]
 )
@@ -195,6 +195,6 @@ def all_reverified(failed: Sequence[tuple[str, Looked]]) -> dg.AssetCheckResult:
         severity=dg.AssetCheckSeverity.ERROR,
         description=f"{len(failed)} windows could not be proven again: {said}"
         if failed
-        else "every window that was due was looked at",
+        else "every window that was due was checked",
         metadata={"not_verified": len(failed)},
     )

@@ -281,7 +281,7 @@ def build_retention_schedule(
         "retention",
         selection=dg.AssetSelection.assets(*(plan.retention_key for plan in plans)),
         executor_def=dg.in_process_executor,
-        description="Sweep what is proven and old enough.",
+        description="Delete windows that are proven and old enough.",
         run_tags={APPLY_TAG: "true" if apply else "false"},
     )
     schedule = build_schedule(
@@ -289,7 +289,7 @@ def build_retention_schedule(
         job,
         cron,
         priority=SWEEP,
-        description="Delete what is proven and old enough; hold the rest, and say why.",
+        description="Delete windows that are proven and old enough; hold the others.",
     )
     assets = [build_retention(plan, apply=apply) for plan in plans]
     return dg.Definitions(assets=assets, jobs=[job], schedules=[schedule])

@@ -50,7 +50,7 @@ def _ask(doomed: list[tuple[str, str]]) -> None:
     listed = "\n".join(f"  {path}  ({what})" for path, what in doomed) or "  nothing is there"
     if not sys.stdin.isatty():
         raise CommandError(
-            f"--purge removes data, and there is no terminal for the question. "
+            f"--purge removes data, and there is no terminal to ask on. "
             f"It would remove\n{listed}\nNothing was stopped or removed",
             fix="add --yes to do it: penstock down --purge --yes",
             code=USAGE,

@@ -89,7 +89,7 @@ def command(profile: str, output: str) -> None:
         endpoints = {name: endpoint for name, _, endpoint in endpoints_of(here, found)}
         print_json({"home": here.home, "seconds": seconds, "endpoints": endpoints})
         return
-    out.print(f"everything serves after {seconds} s")
+    out.print(f"all services answer after {seconds} s")
     print_endpoints(out, here, found)
 
 
