@@ -145,8 +145,8 @@ def _load_first(settings: Settings, supervisor: Supervisor, listener: Listener) 
         require_valid(settings)
     except DefinitionsError as error:
         raise ServiceError(
-            f"{error}\nThe new definitions do not load, so nothing was changed: the running services "
-            "and definitions continue. Correct this and run: penstock up"
+            f"{error}\nThe new definitions do not load, so nothing was changed: the running "
+            "services and definitions continue. Correct this and run: penstock up"
         ) from error
 
 
