@@ -27,7 +27,12 @@ def batch(base_offset: int, size: int = 1, count: int = 2, time: int = 5) -> byt
 
 
 def checked(
-    data: bytes, *, begin: Checked | None = None, crc_from: int = 0, holes_below: int = 0
+    data: bytes,
+    *,
+    begin: Checked | None = None,
+    crc_from: int = 0,
+    holes_below: int = 0,
+    interval: int = 100,
 ) -> tuple[Checked, list[tuple[int, int, int]]]:
     """With what it gave to ``on_entry``."""
     entries: list[tuple[int, int, int]] = []
@@ -37,7 +42,7 @@ def checked(
         begin or unchecked(0),
         check_crc_from=crc_from,
         holes_below=holes_below,
-        index_interval_bytes=100,
+        index_interval_bytes=interval,
         epoch=-1,
         on_entry=lambda *entry: entries.append(entry),
         on_batch=lambda _: None,
@@ -92,6 +97,13 @@ def test_a_check_gives_the_end_the_last_batch_and_entries() -> None:
     assert checked(b"")[0] == unchecked(0) == Checked(0, 0, (-1, 0), -1, 0)
 
 
+def test_an_entry_is_made_behind_more_than_an_interval() -> None:
+    data = b"".join(batch(2 * number) for number in range(4))
+    size = len(data) // 4
+    assert checked(data, interval=size)[1] == [(4, 2 * size, 5)]
+    assert [entry[0] for entry in checked(data, interval=size - 1)[1]] == [2, 4, 6]
+
+
 def damaged(at: int, change: bytes) -> bytes:
     data = batch(4)
     data[at : at + len(change)] = change
@@ -127,10 +139,17 @@ def test_the_least_header_is_a_batch() -> None:
     assert len(empty) == HEADER_BYTES
     (found,) = scan(written(bytes(empty)), 0, HEADER_BYTES, 3, check_crc=True)
     assert (found.base_offset, found.records_count) == (3, 0)
+    data = bytes(batch(0, count=1) + build_batch([], base_offset=1))
+    assert checked(data)[0][:3] == (2, len(data), (1, len(data) - HEADER_BYTES))
     for kept in range(1, HEADER_BYTES):
         bad = ended(bytes(batch(0)) + bytes(empty)[:kept])
         assert bad.reason == "torn batch: its header is not whole"
         assert (bad.position, bad.claimed) == (len(batch(0)), None)
+
+
+@pytest.mark.parametrize("again", [batch(1, count=1), build_batch([], base_offset=1)])
+def test_a_small_batch_that_lies_there_twice_is_out_of_order(again: bytearray) -> None:
+    assert ended(bytes(batch(0) + again)).reason == "base offset 1 where 2 is the least"
 
 
 def test_offsets_may_be_missing_where_compaction_has_been_alone() -> None:
@@ -151,3 +170,64 @@ def test_a_crc_counts_from_the_last_offset_of_a_batch_on() -> None:
     assert checked(bytes(data), crc_from=4)[0].bad is None
     assert checked(bytes(data), crc_from=3)[0].end_offset == 2
     assert not RecordBatch(memoryview(data), len(batch(0))).crc_is_valid()
+
+
+def test_a_file_may_go_on_behind_the_end_that_is_asked_for() -> None:
+    """Another batch is being written there."""
+    data = bytes(batch(0) + batch(2))
+    for more in (1, HEADER_BYTES - 1, HEADER_BYTES):
+        walk = scan(written(data), 0, len(data) // 2 + more, 0)
+        assert next(walk).base_offset == 0
+        with pytest.raises(BadBatchError, match="torn batch: ") as error:
+            next(walk)
+        is_whole = more == HEADER_BYTES
+        assert ("header is not whole" in error.value.reason) == (not is_whole)
+        assert error.value.claimed == ((2, 4) if is_whole else None)
+
+
+def test_who_looks_for_one_batch_reads_little_and_who_walks_on_in_large_pieces() -> None:
+    data = b"".join(batch(2 * number, 4_000) for number in range(400))
+    file, sizes = written(data), list[int]()
+    plain_read = file.read
+
+    def read(position: int, size: int) -> bytes:
+        sizes.append(size)
+        return plain_read(position, size)
+
+    file.read = read  # type: ignore[method-assign]
+    assert sum(1 for _ in scan(file, 0, len(data), 0)) == 400
+    doubled = [(16 << 10) << number for number in range(7)]
+    assert sizes == [*doubled, *[1 << 20] * (len(sizes) - 7)]
+    assert len(sizes) > 8
+    sizes.clear()
+    check(
+        file, len(data), unchecked(0), check_crc_from=0, holes_below=0, index_interval_bytes=100,
+        epoch=0, on_entry=lambda *_: None, on_batch=lambda _: None,
+    )  # fmt: skip
+    # And the offset of the last batch.
+    assert sizes == [*[1 << 20] * (len(data) // (1 << 20) + 1), 8]
+
+
+def test_recovery_looks_at_batches_of_producers_and_of_new_epochs() -> None:
+    data = bytearray()
+    for number, (producer, epoch) in enumerate(
+        [(-1, 0), (-1, 1), (-1, 1), (0, 1), (7, 3), (-1, 2), (-1, 3), (-1, 4)]
+    ):
+        each = build_batch(
+            [NewRecord(None, b"v", 5), NewRecord(None, b"v", 9)],
+            base_offset=2 * number,
+            producer_id=producer,
+            producer_epoch=6,
+            base_sequence=11,
+            transactional=producer == 7,
+        )
+        each[12:16] = epoch.to_bytes(4, "big")
+        data += each
+    file, seen = written(bytes(data)), list[ScannedBatch]()
+    check(
+        file, len(data), unchecked(0), check_crc_from=0, holes_below=0, index_interval_bytes=100,
+        epoch=0, on_entry=lambda *_: None, on_batch=seen.append,
+    )  # fmt: skip
+    everything = list(scan(file, 0, len(data), 0))
+    assert seen == [everything[number] for number in (1, 3, 4, 7)]
+    assert (seen[2].attributes, seen[2].base_timestamp, seen[2].max_timestamp) == (0x10, 5, 9)

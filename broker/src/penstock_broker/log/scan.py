@@ -150,7 +150,7 @@ def check(  # noqa: PLR0912 (one loop, made for speed)
     """
     unpack_from, checksum, crc_at = HEADER.unpack_from, crc32c, ATTRIBUTES_AT
     next_offset, position, (last_base, at_last), latest, unindexed, bad = begin
-    chunk, chunk_from, base, length = memoryview(b""), position, -1, 0
+    chunk, chunk_from = memoryview(b""), position
     try:
         while position < end:
             at = position - chunk_from
