@@ -132,8 +132,18 @@ def test_a_file_that_is_cut_while_it_is_used() -> None:
     sealed.attach()
     assert sealed.floor(7) == (7, 7)
     files.open(PATH).truncate(512 * 8)
+    files.open(PATH).write(bytes(512 * 8), 0)
+    assert sealed.floor(8) == (8, 8), "the block has been read"
     with pytest.raises(IndexDamagedError, match="has been cut short"):
         sealed.floor(590)
+
+
+def test_the_largest_offsets_are_not_looked_for_in_what_ends_the_file() -> None:
+    files, largest = MemFiles(), 2**31 - 1
+    filled([(0, 0), (largest - 1, 5)], files).save()
+    sealed = OffsetIndex(files, PATH)
+    sealed.attach()
+    assert sealed.floor(largest) == (largest - 1, 5)
 
 
 def test_a_count_that_is_not_that_of_the_entries() -> None:

@@ -170,6 +170,7 @@ def test_a_crc_counts_from_the_last_offset_of_a_batch_on() -> None:
     assert checked(bytes(data), crc_from=4)[0].bad is None
     assert checked(bytes(data), crc_from=3)[0].end_offset == 2
     assert not RecordBatch(memoryview(data), len(batch(0))).crc_is_valid()
+    assert len(list(scan(written(bytes(data)), 0, len(data), 0))) == 2, "a walk looks at headers"
 
 
 def test_a_file_may_go_on_behind_the_end_that_is_asked_for() -> None:
