@@ -26,7 +26,7 @@ from penstock_platform.alerts import health
 from penstock_platform.alerts.channels import Alerts, Channel, FileChannel, read_alerts
 from penstock_platform.clock import to_iso
 from penstock_platform.components.platform_component import PlatformSpec, build_platform
-from penstock_platform.components.topic import TopicComponent
+from penstock_platform.components.topic import build_topic
 from penstock_platform.kafka.cluster import TopicDescription
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.lake.content import WindowContent
@@ -261,12 +261,10 @@ class Stage:
                 **declared,
             }
         )
-        self.component = TopicComponent(spec, self.contract, "orders/defs.yaml:1")
         self.plan = TopicPlan(spec, "local", START, self.contract, "orders/defs.yaml:1")
         start = self.penstock.settings.dagster_home / "starts" / "local" / "shop.orders.json"
         start.parent.mkdir(parents=True)
         start.write_text(json.dumps({"v": 1, "start": to_iso(START)}))
-        assets = self.component.build_defs(SimpleNamespace())  # type: ignore[arg-type]
         built = build_platform(
             platform or PlatformSpec(), [self.plan], self.penstock.settings, has_quality=False
         )
@@ -278,7 +276,7 @@ class Stage:
             asset_checks=built.asset_checks,
             resources={"penstock": dg.ResourceDefinition.hardcoded_resource(self.penstock)},
         )
-        self.defs = dg.Definitions.merge(assets, around)
+        self.defs = dg.Definitions.merge(build_topic(self.plan), around)
         self.refuse_rows: Callable[[Window], Mapping[int, set[int]]] = lambda _window: {}
         self.events = 0
 
@@ -362,15 +360,29 @@ class Stage:
         )
 
     def tick(self, name: str, cursor: str | None = None) -> Any:
-        """One evaluation of a sensor; its result."""
+        """One evaluation of a sensor, named without the prefix; its result."""
+        name = self.plan.names.of(name)
         sensor = self.defs.resolve_sensor_def(name)
         with self.sensor_context(name, cursor) as context:
             return sensor.evaluate_tick(context)
 
     def run(self, job: str, **options: Any) -> dg.ExecuteInProcessResult:
-        return self.defs.resolve_job_def(job).execute_in_process(
+        """One run of a job, named with or without the prefix."""
+        return self.job(job).execute_in_process(
             instance=self.instance, raise_on_error=False, **options
         )
+
+    def job(self, name: str) -> dg.JobDefinition:
+        prefix = self.plan.names.prefix
+        return self.defs.resolve_job_def(f"{prefix}{name.removeprefix(prefix)}")
+
+    def create_run(
+        self, job: str, tags: Mapping[str, str] | None = None, **options: Any
+    ) -> dg.DagsterRun:
+        """A run as the daemon makes it, not started."""
+        made = self.job(job)
+        tags = {**made.run_tags, **(tags or {})}
+        return self.instance.create_run_for_job(made, tags=tags, **options)
 
     def land(self, window: Window, **options: Any) -> dg.ExecuteInProcessResult:
         tags = {"penstock/window_id": window.window_id}

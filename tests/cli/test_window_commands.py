@@ -45,13 +45,13 @@ class FakeApi:
     """Dagster, as far as `window rerun` uses it: landing happens in this process."""
 
     stage: Any
-    launched: list[tuple[str, dict[str, str]]]
+    launched: list[tuple[dict[str, str], dict[str, str]]]
     assets: Any = None
 
     def __init__(self, _settings: object, _clock: object) -> None:
         pass
 
-    def launch(self, job: str, tags: dict[str, str], assets: Any = None) -> str:
+    def launch(self, job: dict[str, str], tags: dict[str, str], assets: Any = None) -> str:
         type(self).assets = assets
         type(self).launched.append((job, tags))
         return f"run-{len(type(self).launched)}"
@@ -204,7 +204,7 @@ def test_a_rerun_lands_again_and_says_how_it_ended(
     assert result.exit_code == 0
     assert f"shop.orders {window.window}: BALANCED" in result.output
     ((job, tags),) = api.launched
-    assert job == "land_shop_orders"
+    assert job == {"penstock/job": "land", "penstock/topic": "shop.orders"}
     assert tags["dagster/partition"] == window.window
     assert tags["penstock/window_id"] == window.window_id
 
@@ -422,7 +422,7 @@ def test_a_dagster_that_is_away_is_an_error_with_its_fix(ready: Any) -> None:
     )
     api = dagster_api.DagsterApi(settings, ready.penstock.clock)
     with pytest.raises(DagsterApiError, match="penstock up"):
-        api.launch("land_shop_orders", {})
+        api.launch({"penstock/job": "land"}, {})
 
 
 def test_a_recreated_topic_is_begun_with_what_it_lost_and_its_settings(

@@ -11,7 +11,6 @@ import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -21,7 +20,7 @@ from confluent_kafka import Producer
 from penstock_client import AuditedProducer
 from penstock_platform.clock import to_iso
 from penstock_platform.components.platform_component import PlatformSpec, build_platform
-from penstock_platform.components.topic import TopicComponent
+from penstock_platform.components.topic import build_topic
 from penstock_platform.connections import Connections
 from penstock_platform.landing.attempt import land_window
 from penstock_platform.ranges import OffsetRange
@@ -70,7 +69,6 @@ class Topic:
         start = settings.dagster_home / "starts" / settings.cluster / f"{self.name}.json"
         start.parent.mkdir(parents=True, exist_ok=True)
         start.write_text(json.dumps({"v": 1, "start": to_iso(EPOCH)}))
-        component = TopicComponent(spec, contract, "orders/defs.yaml:1")
         built = build_platform(PlatformSpec(), [self.plan], settings, has_quality=False)
         around = dg.Definitions(
             jobs=built.jobs,
@@ -80,8 +78,7 @@ class Topic:
             asset_checks=built.asset_checks,
             resources={"penstock": dg.ResourceDefinition.hardcoded_resource(self.penstock)},
         )
-        assets = component.build_defs(SimpleNamespace())  # type: ignore[arg-type]
-        self.defs = dg.Definitions.merge(assets, around)
+        self.defs = dg.Definitions.merge(build_topic(self.plan), around)
         self.penstock.kafka.create(self.name, 2, configs=spec.broker_configs)
         self.penstock.kafka.create(AUDIT_TOPIC, 1)
 
@@ -93,19 +90,19 @@ class Topic:
 
     def window_tick(self) -> list[Any]:
         """What the window sensor requests now."""
-        sensor = self.defs.resolve_sensor_def("window_sensor")
+        sensor = self.defs.resolve_sensor_def("penstock_window_sensor")
         with dg.build_sensor_context(
             instance=self.instance,
             definitions=self.defs,
-            sensor_name="window_sensor",
+            sensor_name="penstock_window_sensor",
             resources={"penstock": self.penstock},
         ) as context:
             return list(sensor.evaluate_tick(context).run_requests or [])
 
     def run(self, job: str, **options: Any) -> dg.ExecuteInProcessResult:
-        return self.defs.resolve_job_def(job).execute_in_process(
-            instance=self.instance, raise_on_error=False, **options
-        )
+        return self.defs.resolve_job_def(
+            f"penstock_{job.removeprefix('penstock_')}"
+        ).execute_in_process(instance=self.instance, raise_on_error=False, **options)
 
     def land(self, request: Any) -> dg.ExecuteInProcessResult:
         return self.run(request.job_name, partition_key=request.partition_key, tags=request.tags)

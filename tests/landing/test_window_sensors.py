@@ -33,6 +33,7 @@ from penstock_platform.topics.names import LANDING_TAG, LEASE_TAG, OUTCOME_TAG
 from penstock_platform.windows.model.window import Window
 
 EVIDENCE = "produced_equals_stored"
+EMPTY = "penstock_prove_empty_windows"
 
 
 def requests(result: Any) -> list[dg.RunRequest]:
@@ -48,7 +49,7 @@ def test_a_window_is_frozen_when_it_has_closed_and_landed_once(ready: Any) -> No
     window = ready.newest()
     assert window.record_count == 10
     assert (request.run_key, request.partition_key) == (window.sha256, window.window)
-    assert request.job_name == "land_shop_orders"
+    assert request.job_name == "penstock_land_shop_orders"
 
     # Asked again before any run was launched: the same key, which Dagster runs once.
     (again,) = requests(ready.tick("window_sensor", first.cursor))
@@ -68,13 +69,13 @@ def test_it_catches_up_after_a_pause_in_order(ready: Any) -> None:
     assert [w.window for w in windows] == [f"2026-11-20-00:0{n}" for n in range(4)]
     # The oldest window holds all records; the others are empty, and proven in one run.
     land, empty = requests(result)
-    assert (land.partition_key, empty.job_name) == ("2026-11-20-00:00", "prove_empty_windows")
+    assert (land.partition_key, empty.job_name) == ("2026-11-20-00:00", EMPTY)
 
 
 def test_empty_windows_are_proven_in_one_run_with_results_on_their_partitions(ready: Any) -> None:
     ready.pass_time(3 * 60)
     (request,) = requests(ready.tick("window_sensor"))
-    assert request.job_name == "prove_empty_windows"
+    assert request.job_name == EMPTY
     assert ready.run("prove_empty_windows").success
     windows = list(ready.penstock.windows.all(ready.ref))
     assert len(windows) == 3
@@ -109,9 +110,7 @@ def one_time(ready: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def failing_run(ready: Any, request: dg.RunRequest, outcome: str = "") -> None:
     """The requested run, ended without a result; no outcome: its process was killed."""
-    run = ready.instance.create_run_for_job(
-        ready.defs.resolve_job_def(request.job_name), tags=dict(request.tags)
-    )
+    run = ready.create_run(request.job_name, tags=request.tags)
     if outcome:
         ready.instance.add_run_tags(run.run_id, {OUTCOME_TAG: outcome})
     ready.instance.report_run_failed(run, "killed")
@@ -119,7 +118,7 @@ def failing_run(ready: Any, request: dg.RunRequest, outcome: str = "") -> None:
 
 
 def landings(result: Any) -> list[dg.RunRequest]:
-    return [r for r in requests(result) if r.job_name == "land_shop_orders"]
+    return [r for r in requests(result) if r.job_name == "penstock_land_shop_orders"]
 
 
 def waiting_window(ready: Any) -> Window:
@@ -214,8 +213,8 @@ def test_while_spark_is_away_one_window_tries_for_all(ready: Any) -> None:
 @pytest.mark.usefixtures("one_time")
 def test_a_landing_that_takes_hours_is_not_followed_by_another(ready: Any) -> None:
     window = waiting_window(ready)
-    run = ready.instance.create_run_for_job(
-        ready.defs.resolve_job_def("land_shop_orders"),
+    run = ready.create_run(
+        "land_shop_orders",
         tags={LANDING_TAG: f"{window.topic_id}/{window.window}"},
         status=dg.DagsterRunStatus.STARTED,
     )
@@ -274,9 +273,7 @@ def test_creating_a_topic_is_tried_again_when_its_run_failed(
         for request in requests(made.tick("topic_sensor")):
             tried.append(second)
             keys.add(request.run_key)
-            run = made.instance.create_run_for_job(
-                made.defs.resolve_job_def("topics"), tags=dict(request.tags)
-            )
+            run = made.create_run("topics", tags=request.tags)
             assert not requests(made.tick("topic_sensor")), "one is under way"
             made.instance.report_run_failed(run, "killed")
             see_runs(made)
@@ -290,8 +287,8 @@ def test_only_the_owner_lands(ready: Any) -> None:
     window = ready.frozen(10)
     subject = f"{window.topic_id}/{window.window}"
     now = ready.penstock.clock.now() + timedelta(hours=1)  # alive for as long as the other waits
-    owner = ready.instance.create_run_for_job(
-        ready.defs.resolve_job_def("land_shop_orders"),
+    owner = ready.create_run(
+        "land_shop_orders",
         tags={LANDING_TAG: subject, LEASE_TAG: Lease("x", now - timedelta(hours=2), now).to_text()},
         status=dg.DagsterRunStatus.STARTED,
     )
@@ -441,9 +438,7 @@ def test_evidence_is_asked_for_again_when_the_run_died_before_it_judged(ready: A
         (request,) = requests(ready.tick("evidence_sensor"))
         assert request.run_key not in keys
         keys.add(request.run_key)
-        run = ready.instance.create_run_for_job(
-            ready.defs.resolve_job_def(request.job_name), tags=dict(request.tags)
-        )
+        run = ready.create_run(request.job_name, tags=request.tags)
         assert not requests(ready.tick("evidence_sensor")), "a run is under way"
         ready.instance.report_run_failed(run, "killed")
         # Dagster's own clock says when a run began: two minutes later by that.
@@ -454,7 +449,7 @@ def test_a_window_older_than_the_definitions_stops_no_other(ready: Any) -> None:
     """The code location was loaded before the archive had the chain's start."""
     ready.produce(5)
     ready.pass_time(31)
-    sensors = ready.defs.resolve_sensor_def("window_sensor")
+    sensors = ready.defs.resolve_sensor_def("penstock_window_sensor")
     assert sensors.default_status is dg.DefaultSensorStatus.RUNNING
     object.__setattr__(ready.plan, "start", ready.plan.start.replace(year=2027))
     result = ready.tick("window_sensor")
@@ -464,15 +459,15 @@ def test_a_window_older_than_the_definitions_stops_no_other(ready: Any) -> None:
 
 def test_everything_runs_by_default(ready: Any) -> None:
     for name in ("window_sensor", "evidence_sensor", "alert_sensor", "topic_sensor"):
-        sensor = ready.defs.resolve_sensor_def(name)
+        sensor = ready.defs.resolve_sensor_def(f"penstock_{name}")
         assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
     for name in ("reverify", "retention", "observe"):
-        schedule = ready.defs.resolve_schedule_def(name)
+        schedule = ready.defs.resolve_schedule_def(f"penstock_{name}")
         assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
 
 
 def test_a_schedule_waits_for_its_own_run_to_end(ready: Any, tmp_path: Path) -> None:
-    schedule = ready.defs.resolve_schedule_def("reverify")
+    schedule = ready.defs.resolve_schedule_def("penstock_reverify")
     resources = {"penstock": ready.penstock}
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
 
@@ -482,9 +477,7 @@ def test_a_schedule_waits_for_its_own_run_to_end(ready: Any, tmp_path: Path) -> 
 
         (request,) = look().run_requests
         assert int(request.tags["dagster/priority"]) > 10, "landings must not starve it"
-        instance.create_run_for_job(
-            ready.defs.resolve_job_def("reverify"), status=dg.DagsterRunStatus.STARTED
-        )
+        ready.create_run("reverify", status=dg.DagsterRunStatus.STARTED)
         waiting = look()
         assert not waiting.run_requests
         assert "is still started" in waiting.skip_message

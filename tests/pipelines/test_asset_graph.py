@@ -84,7 +84,7 @@ def test_the_blocking_checks_are_the_lakes(graph: AssetGraph) -> None:
 
 def test_the_landing_job_runs_no_check_of_others(defs: dg.Definitions) -> None:
     """Great Expectations' suite hangs on silver, and stays off the landing's critical path."""
-    job = defs.resolve_job_def("land_flights")
+    job = defs.resolve_job_def("penstock_land_flights")
     names = {key.name for key in job.asset_layer.asset_graph.asset_check_keys}
     assert names == {
         "stored_equals_landed",

@@ -141,7 +141,7 @@ def test_a_run_that_fails_for_itself_is_an_incident_and_one_on_a_check_is_the_ch
     (alert,) = alarm.look()
     assert alert["payload"]["class"] == STORED, "the failed run sends no second alert"
 
-    job = ready.defs.resolve_job_def("reverify")
+    job = ready.job("reverify")
     monotonic = ready.penstock.clock.monotonic
     ready.penstock.clock.monotonic = None
     failed = job.execute_in_process(instance=ready.instance, raise_on_error=False)

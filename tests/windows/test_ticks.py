@@ -23,6 +23,7 @@ from penstock_platform.testing.clock import EPOCH, ManualClock
 from penstock_platform.testing.cluster import MemoryCluster
 from penstock_platform.testing.connections import MemoryConnections
 from penstock_platform.topics.model.declaration import parse_topic
+from penstock_platform.topics.names import Names
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.windows import ticks
 from penstock_platform.windows.model.window import ChainError, Window
@@ -47,8 +48,8 @@ class World:
         self.instance = dg.DagsterInstance.ephemeral()
         self.cursors: dict[str, str | None] = {}
         job = dg.GraphDefinition("nothing").to_job()
-        self.window_sensor = build_window_sensor(self.plans, [job])
-        self.evidence_sensor = build_evidence_sensor(self.plans, [job])
+        self.window_sensor = build_window_sensor(self.plans, [job], Names(""))
+        self.evidence_sensor = build_evidence_sensor(self.plans, [job], Names(""))
         for name in TOPICS:
             self.penstock.kafka.add_topic(name, 1)
         self.clock.advance(30)
@@ -56,7 +57,7 @@ class World:
 
     def plan(self, name: str) -> TopicPlan:
         spec = parse_topic({"metadata": {"name": name}, "land": {"window": "minutely"}})
-        return TopicPlan(spec, "local", EPOCH)
+        return TopicPlan(spec, "local", EPOCH, names=Names(""))
 
     def look(self, sensor: dg.SensorDefinition | None = None) -> Any:
         looking = sensor or self.window_sensor

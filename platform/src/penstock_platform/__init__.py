@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock_platform.components.platform_component import PlatformComponent
+    from penstock_platform.components.resource_component import PenstockResource, ResourceComponent
     from penstock_platform.components.topic import TopicComponent
     from penstock_platform.quality.suite import QualityComponent
 
-__all__ = ["PlatformComponent", "QualityComponent", "TopicComponent"]
+__all__ = [
+    "PenstockResource",
+    "PlatformComponent",
+    "QualityComponent",
+    "ResourceComponent",
+    "TopicComponent",
+]
 
 _HOMES = {
+    "PenstockResource": "penstock_platform.components.resource_component",
     "PlatformComponent": "penstock_platform.components.platform_component",
     "QualityComponent": "penstock_platform.quality.suite",
+    "ResourceComponent": "penstock_platform.components.resource_component",
     "TopicComponent": "penstock_platform.components.topic",
 }
 

@@ -132,8 +132,11 @@ class LakeSettings(_Section):
 
 class DagsterSettings(_Section):
     """``module`` holds the definitions; it is looked for under ``src`` and beside ``penstock.toml``
-    too."""
+    too. ``url``: the webserver of a Dagster that is not ours; empty: the one on ``port``."""
 
+    url: str = Field(
+        default="", description="Webserver of a Dagster of your own; empty: the one on `port`."
+    )
     port: int = Field(default=3000, ge=1, le=65535, description="Port of Dagster's webserver.")
     code_server_port: int = Field(
         default=4266, ge=1, le=65535, description="Port of the code server, on loopback."
@@ -247,7 +250,8 @@ class Settings(_Section):
 
     @property
     def dagster_url(self) -> str:
-        return f"http://{self.local_address}:{self.dagster.port}"
+        own = f"http://{self.local_address}:{self.dagster.port}"
+        return self.dagster.url.rstrip("/") or own
 
     @property
     def supervisor_conf(self) -> Path:

@@ -76,6 +76,7 @@ def up(settings: Settings, listener: Listener) -> list[Service]:
     """Start what is not running and wait until everything serves. Raises ServiceError."""
     _preflight(settings)
     _require_own_externals(settings)
+    _record_starts(settings)
     found = services(settings, tools(settings, listener))
     with file_lock(settings.home / "services" / "up.lock"):
         supervisor = Supervisor(settings)
@@ -124,6 +125,22 @@ def _require_own_externals(settings: Settings) -> None:
                 _ = own.archive
     except IdentityError as error:
         raise ServiceError(str(error)) from error
+
+
+def _record_starts(settings: Settings) -> None:
+    """Where windows begin, before the definitions are loaded: a home that is new, with an archive
+    that is not."""
+    from penstock_platform.archive.store import ArchiveError, S3Archive  # noqa: PLC0415
+    from penstock_platform.topics.starts import (  # noqa: PLC0415
+        reachable,
+        record_creation,
+        record_starts,
+    )
+
+    if settings.s3.endpoint and reachable(settings.s3_endpoint):
+        with contextlib.suppress(ArchiveError):
+            record_starts(settings, S3Archive(settings))
+    record_creation(settings)
 
 
 def _record_identity(settings: Settings) -> None:

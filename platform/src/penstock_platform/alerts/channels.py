@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from penstock_platform.connections import Connections
+from penstock_platform.extras import MissingExtraError, require_extra
 from penstock_platform.settings import AlertSettings, Settings
 
 LOGGER = logging.getLogger("penstock.alerts")
@@ -161,6 +162,10 @@ class AppriseChannel:
         self._url = url
 
     def deliver(self, alert: Alert) -> None:
+        try:
+            require_extra("apprise")
+        except MissingExtraError as error:
+            raise AlertError(f"{self.name}: {error}") from None
         import apprise  # noqa: PLC0415 - half a second, needed only where an address is set
 
         # Its own log lines hold addresses.

@@ -1,6 +1,6 @@
 """What happened in Dagster since the last look: checks that were judged, runs that ended."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -142,9 +142,14 @@ def _evaluation(key: dg.AssetCheckKey, row: AssetCheckExecutionRecord) -> Evalua
 
 
 def new_runs(
-    instance: dg.DagsterInstance, position: Position, *, only_failed: bool = False
+    instance: dg.DagsterInstance,
+    position: Position,
+    ours: Callable[[dg.DagsterRun], bool],
+    *,
+    only_failed: bool = False,
 ) -> list[EndedRun]:
-    """Runs that ended since the last look, in the order in which they did.
+    """Runs of ours that ended since the last look, in the order in which they did. The instance may
+    have runs of other projects.
 
     ``only_failed`` leaves the others for a later look: what they prove cannot be read now.
     """
@@ -157,9 +162,8 @@ def new_runs(
             kind, limit=RUNS_MAX, cursor=position.runs.get(kind.value), ascending=True
         )
         position.runs[kind.value] = page.cursor
-        for record in page.records:
-            run = instance.get_run_by_id(record.run_id)
-            if run is not None:
-                failed = kind is dg.DagsterEventType.RUN_FAILURE
-                ended.append(EndedRun(run, failed, record.timestamp))
+        at = {record.run_id: record.timestamp for record in page.records}
+        failed = kind is dg.DagsterEventType.RUN_FAILURE
+        runs = instance.get_runs(dg.RunsFilter(run_ids=list(at))) if at else []
+        ended += [EndedRun(run, failed, at[run.run_id]) for run in runs if ours(run)]
     return sorted(ended, key=lambda run: run.at)

@@ -22,12 +22,13 @@ from penstock_platform.outages import service_away
 from penstock_platform.reconciliation.model.books import Equation
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.model.cron import CronError
+from penstock_platform.topics.names import EMPTY_WINDOWS, JOB_TAG, REVERIFY, TOPIC_TAG
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.windows.model.window import ChainError, Window, rerun_command
 from penstock_platform.windows.store import WindowStore, window_uri
 
 ERROR_CHARACTERS_MAX = 300
-STOPPED = {"reverify": "re-verification", "prove_empty_windows": "the results of empty windows"}
+STOPPED = {REVERIFY: "re-verification", EMPTY_WINDOWS: "the results of empty windows"}
 
 
 class Translator:
@@ -134,7 +135,7 @@ class Translator:
         if away is not None:
             plan = self._lands(run)
             landing = f"the landing of {plan.name} {partition}" if plan is not None else what
-            stops = STOPPED.get(run.job_name, landing)
+            stops = STOPPED.get(run.tags.get(JOB_TAG, ""), landing)
             error = self._first_error(run)
             yield outage(self._cluster, away, source, stops=stops, error=error, links=links, at=at)
             return
@@ -142,7 +143,7 @@ class Translator:
         yield failure(
             self._cluster,
             source,
-            component=run.tags.get("penstock/topic", run.job_name),
+            component=run.tags.get(TOPIC_TAG, run.job_name),
             summary=f"{what} failed: {details['error']}",
             details=details,
             links=links,
@@ -219,7 +220,7 @@ class Translator:
             return []
 
     def _run_details(self, run: dg.DagsterRun, partition: str) -> dict[str, Any]:
-        topic = run.tags.get("penstock/topic")
+        topic = run.tags.get(TOPIC_TAG)
         details: dict[str, Any] = {"run": run.run_id, "error": self._first_error(run)}
         if topic and partition:
             details["window"] = partition

@@ -39,6 +39,7 @@ from penstock_platform.alerts.model.chain_health import (
 from penstock_platform.alerts.model.incident_states import Observation, advance, answered, failure
 from penstock_platform.alerts.observations import Translator
 from penstock_platform.alerts.outbox import Delivery, Outbox
+from penstock_platform.alerts.own import Own
 from penstock_platform.alerts.state import AlertState, load_state, save_state
 from penstock_platform.archive.store import ArchiveError
 from penstock_platform.clock import from_iso, to_iso
@@ -48,6 +49,7 @@ from penstock_platform.landing.model.retries import Action, decide
 from penstock_platform.landing.ownership import landing_attempts
 from penstock_platform.settings import Settings
 from penstock_platform.topics.model.declaration import TopicSpec
+from penstock_platform.topics.names import Names
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.windows.model.window import Window
 from penstock_platform.windows.sensor_problems import Problems
@@ -59,12 +61,14 @@ DELIVERY_BUDGET_SECONDS = 15.0
 ATTEMPTS_LOOKED_AT = 5
 
 
-def build_alert_sensor(plans: Sequence[TopicPlan], settings: Settings) -> dg.SensorDefinition:
+def build_alert_sensor(
+    plans: Sequence[TopicPlan], settings: Settings, names: Names
+) -> dg.SensorDefinition:
     """``alert_sensor``."""
     readers: dict[int, HealthReader] = {}
 
     @dg.sensor(
-        name="alert_sensor",
+        name=names.of("alert_sensor"),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={"penstock"},
@@ -128,10 +132,11 @@ class Watch:
         self._instance = instance
         self._penstock = penstock
         self._plans = plans
-        self._keys = keys
+        self._cluster = plans[0].cluster if plans else penstock.settings.cluster
+        self._own = Own(plans, self._cluster)
+        self._keys = self._own.checks(keys)
         self._reader = reader
         self._translator = Translator(instance, penstock, plans, dagster_url)
-        self._cluster = plans[0].cluster if plans else penstock.settings.cluster
         self._directory = penstock.settings.alert_directory
 
     def tick(self, cursor: str | None) -> Tick:
@@ -157,7 +162,7 @@ class Watch:
                 return self._all_events(state)
             except (ArchiveError, ClusterError):
                 state.position = before
-        failed = new_runs(self._instance, state.position, only_failed=True)
+        failed = new_runs(self._instance, state.position, self._own.run, only_failed=True)
         return [o for run in failed for o in self._translator.run(run)]
 
     def _all_events(self, state: AlertState) -> list[Observation]:
@@ -165,7 +170,7 @@ class Watch:
         found = [o for e in evaluations for o in self._translator.check(e)]
         # Of one job and partition the last word counts: a retry that succeeded sends no alert.
         last: dict[str, list[Observation]] = {}
-        for run in new_runs(self._instance, state.position):
+        for run in new_runs(self._instance, state.position, self._own.run):
             for observation in self._translator.run(run):
                 last[observation.source] = [observation]
         return [*found, *(o for observations in last.values() for o in observations)]

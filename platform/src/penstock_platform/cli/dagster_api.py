@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock_platform.clock import Clock
 from penstock_platform.settings import Settings
+from penstock_platform.topics.names import CLUSTER_TAG
 
 REQUEST_TIMEOUT_SECONDS = 30
 POLL_SECONDS = 0.5
@@ -19,7 +20,7 @@ ENDED = frozenset({"SUCCESS", "FAILURE", "CANCELED"})
 
 _JOBS = """
 query { repositoriesOrError { __typename ... on RepositoryConnection { nodes {
-  name location { name } jobs { name } } } ... on PythonError { message } } }
+  name location { name } jobs { name tags { key value } } } } ... on PythonError { message } } }
 """
 _LAUNCH = """
 mutation($p: ExecutionParams!) { launchRun(executionParams: $p) { __typename
@@ -89,6 +90,7 @@ class DagsterApi:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._url = settings.dagster_url
+        self._cluster = settings.cluster
         self._clock = clock
 
     def run_url(self, run_id: str) -> str:
@@ -96,12 +98,13 @@ class DagsterApi:
 
     def launch(
         self,
-        job: str,
+        job_tags: Mapping[str, str],
         tags: Mapping[str, str],
         assets: Sequence[Sequence[str]] | None = None,
     ) -> str:
-        """Launch a job (partition by the tag ``dagster/partition``); returns the run's id."""
-        location, repository = self._find_job(job)
+        """Launch this cluster's job that has these tags (partition by the tag
+        ``dagster/partition``): its name is the project's choice. Returns the run's id."""
+        location, repository, job = self._find_job({CLUSTER_TAG: self._cluster, **job_tags})
         selector: dict[str, Any] = {
             "repositoryLocationName": location,
             "repositoryName": repository,
@@ -174,14 +177,16 @@ class DagsterApi:
         data: dict[str, Any] = document["data"]
         return data
 
-    def _find_job(self, job: str) -> tuple[str, str]:
+    def _find_job(self, tags: Mapping[str, str]) -> tuple[str, str, str]:
         nodes = self._one(_JOBS, {}, "repositoriesOrError", "RepositoryConnection")["nodes"]
         for node in nodes:
-            if any(found["name"] == job for found in node["jobs"]):
-                return str(node["location"]["name"]), str(node["name"])
+            for job in node["jobs"]:
+                if tags.items() <= {tag["key"]: tag["value"] for tag in job["tags"]}.items():
+                    return str(node["location"]["name"]), str(node["name"]), str(job["name"])
+        wanted = ", ".join(f"{key}: {value}" for key, value in tags.items())
         raise DagsterApiError(
-            f"no code location has the job {job}; is the topic declared with `land`, and did "
-            f"the location load? See {self._url}/locations"
+            f"no code location has a job with the tags {wanted}; is the topic "
+            f"declared with `land`, and did the location load? See {self._url}/locations"
         )
 
     def _outcome(self, run_id: str, status: str) -> RunOutcome:

@@ -18,7 +18,7 @@ from penstock_platform.connections import Connections
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.model.cron import opening_of
-from penstock_platform.topics.names import WINDOW_ID_TAG, WINDOW_TAG, landing_job
+from penstock_platform.topics.names import JOB_TAG, LAND, TOPIC_TAG, WINDOW_ID_TAG, WINDOW_TAG
 from penstock_platform.windows.model.window import ChainError, Window
 from penstock_platform.windows.store import WindowStore
 
@@ -103,7 +103,8 @@ def _rerun(
     }
     run_id = url = ""
     try:
-        run_id = api.launch(landing_job(window.topic), tags, assets)
+        job = {JOB_TAG: LAND, TOPIC_TAG: window.topic}
+        run_id = api.launch(job, tags, assets)
         url = api.run_url(run_id)
         progress(f"{window.window}: run {run_id}: {url}")
         outcome = api.follow(run_id, timeout, lambda line: progress(f"{window.window}: {line}"))

@@ -9,8 +9,10 @@
       observe: {cron: "* * * * *"}
       quality: {cron: "*/15 * * * *"}
 
-One document a code location; all keys have defaults. It also provides the resource ``penstock``
-(connections to the services of this home) and runs every job in its own process.
+One document a code location; all keys have defaults. Names of jobs, schedules and sensors begin
+with ``prefix`` (``penstock_``). The resource ``penstock`` is a ResourceComponent's; without one it
+is declared here, with its defaults. The executor of the project stays the project's;
+``topics/jobs.py`` says what the platform's own jobs have.
 """
 
 from __future__ import annotations
@@ -24,8 +26,13 @@ from croniter import croniter  # type: ignore[import-untyped]
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from penstock_platform.alerts.sensor import build_alert_sensor
+from penstock_platform.components.resource_component import (
+    ResourceSpec,
+    build_resource,
+    declared,
+    settings_at_load,
+)
 from penstock_platform.components.topic import TopicComponent
-from penstock_platform.connections import Connections, connections_of
 from penstock_platform.lag.observe import build_observe
 from penstock_platform.landing.assets import (
     CONTRACT_CHECK,
@@ -47,12 +54,13 @@ from penstock_platform.reconciliation.reverify import build_reverify
 from penstock_platform.retention.sweep import build_retention_schedule
 from penstock_platform.settings import Settings
 from penstock_platform.topics import declarations
+from penstock_platform.topics.jobs import build_job
 from penstock_platform.topics.model.declaration import Duration, TopicError, refuse_collisions
+from penstock_platform.topics.names import PREFIX, QUALITY, TOPICS, Names
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.topics.scaffolding import PlatformScaffolder
 from penstock_platform.topics.schedules import LOOK, build_schedule
 
-TOPICS_JOB = "topics"
 SILVERS_OWN_CHECKS = (str(Equation.PARSED_PLUS_QUARANTINED_EQUALS_LANDED), CONTRACT_CHECK)
 
 
@@ -119,8 +127,15 @@ class QualityScheduleSpec(_Part):
 
 
 class PlatformSpec(_Part):
-    """When the platform looks again."""
+    """When the platform looks again. The names of all its jobs, schedules and sensors begin with
+    ``prefix``."""
 
+    prefix: str = Field(
+        default=PREFIX,
+        pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$",
+        max_length=60,
+        description="What the names of all jobs, schedules and sensors begin with.",
+    )
     reverify: ReverifySpec = Field(
         default=ReverifySpec(), description="Prove landed windows again."
     )
@@ -136,19 +151,9 @@ class PlatformSpec(_Part):
 _ATTRIBUTES = declarations.attributes_model("PlatformAttributes", PlatformSpec)
 
 
-@dg.resource(description="Connections to the services of this home, opened when first used.")
-def penstock_resource(_context: dg.InitResourceContext) -> Connections:
-    """The resource ``penstock``; tests put another object in its place.
-
-    One object a process and set of settings: a sensor looks every few seconds, and opening a
-    client of S3 costs more than asking it.
-    """
-    return connections_of(Settings.load())
-
-
 @dg.scaffold_with(PlatformScaffolder)
 class PlatformComponent(dg.Component):
-    """Sensors, schedules and resources of all topics declared in this code location."""
+    """Sensors, schedules and jobs of all topics declared in this code location."""
 
     def __init__(self, spec: PlatformSpec | None = None) -> None:
         self.spec = spec or PlatformSpec()
@@ -179,76 +184,76 @@ class PlatformComponent(dg.Component):
         return cls(cls.read(declarations.values_of(attributes), declarations.source_of(context)))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        settings = Settings.load()
+        settings = settings_at_load(context)
         tree = context.component_tree
-        plans = [c.plan(settings) for c in tree.get_all_components(of_type=TopicComponent)]
+        names = Names(self.spec.prefix)
+        plans = [c.plan(settings, names) for c in tree.get_all_components(of_type=TopicComponent)]
         try:
             refuse_collisions((plan.spec, plan.declared_at) for plan in plans)
         except TopicError as error:
             raise declarations.DeclarationError(str(error)) from None
         suites = tree.get_all_components(of_type=QualityComponent)
-        return build_platform(self.spec, plans, settings, has_quality=bool(suites))
+        built = build_platform(self.spec, plans, settings, has_quality=bool(suites))
+        if declared(context) is not None:
+            return built
+        return dg.Definitions.merge(built, build_resource(ResourceSpec()))
 
 
 def build_platform(
     spec: PlatformSpec, plans: Sequence[TopicPlan], settings: Settings, *, has_quality: bool
 ) -> dg.Definitions:
-    """Sensors, schedules, jobs and resources for these topics."""
+    """Sensors, schedules and jobs for these topics. They need the resource ``penstock``."""
     landed = [plan for plan in plans if plan.spec.land is not None]
-    sensors: list[Any] = [build_alert_sensor(plans, settings)]
+    names = Names(spec.prefix)
+    sensors: list[Any] = [build_alert_sensor(plans, settings, names)]
     parts: list[dg.Definitions] = []
     jobs: list[Any] = []
     if plans:
-        topics_job = _topics_job(plans)
+        topics_job = _topics_job(plans, names)
         jobs.append(topics_job)
-        sensors.append(build_topic_sensor(plans, topics_job))
-        parts.append(build_observe(plans, spec.observe.cron))
+        sensors.append(build_topic_sensor(plans, topics_job, names))
+        parts.append(build_observe(plans, spec.observe.cron, names))
     if landed:
         landing = [build_landing_job(plan) for plan in landed]
         evidence = [build_evidence_job(plan) for plan in landed]
         empty = build_empty_windows_job(landed)
         jobs += [*landing, *evidence, empty]
-        sensors.append(build_window_sensor(landed, [*landing, empty]))
-        sensors.append(build_evidence_sensor(landed, evidence))
-        sensors.append(build_late_evidence_sensor(landed, evidence, evidence_request))
-        parts.append(build_reverify(landed, spec.reverify))
+        sensors.append(build_window_sensor(landed, [*landing, empty], names))
+        sensors.append(build_evidence_sensor(landed, evidence, names))
+        sensors.append(build_late_evidence_sensor(landed, evidence, evidence_request, names))
+        parts.append(build_reverify(landed, spec.reverify, names))
         swept = [plan for plan in landed if plan.swept]
         if swept:
             cron, apply = spec.retention.cron, spec.retention.apply
-            parts.append(build_retention_schedule(swept, cron, apply=apply))
+            parts.append(build_retention_schedule(swept, cron, apply=apply, names=names))
     if has_quality:
-        parts.append(_quality_schedule(landed, spec.quality.cron))
-    own = dg.Definitions(
-        sensors=sensors,
-        jobs=jobs,
-        resources={"penstock": penstock_resource},
-        executor=dg.in_process_executor,
-    )
-    return dg.Definitions.merge(own, *parts)
+        parts.append(_quality_schedule(landed, spec.quality.cron, names))
+    return dg.Definitions.merge(dg.Definitions(sensors=sensors, jobs=jobs), *parts)
 
 
-def _topics_job(plans: Sequence[TopicPlan]) -> Any:
-    return dg.define_asset_job(
-        TOPICS_JOB,
-        selection=dg.AssetSelection.assets(*(plan.topic_key for plan in plans)).without_checks(),
+def _topics_job(plans: Sequence[TopicPlan], names: Names) -> Any:
+    return build_job(
+        names.of(TOPICS),
+        dg.AssetSelection.assets(*(plan.topic_key for plan in plans)).without_checks(),
+        job=TOPICS,
+        cluster=plans[0].cluster,
         description="Make the cluster agree with the declarations of topics.",
-        executor_def=dg.in_process_executor,
     )
 
 
-def _quality_schedule(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
+def _quality_schedule(plans: Sequence[TopicPlan], cron: str, names: Names) -> dg.Definitions:
     keys = [plan.silver_key for plan in plans if plan.contract is not None]
-    job = dg.define_asset_job(
-        "quality",
-        selection=dg.AssetSelection.checks_for_assets(*keys)
+    job = build_job(
+        names.of(QUALITY),
+        dg.AssetSelection.checks_for_assets(*keys)
         - dg.AssetSelection.checks(
             *(dg.AssetCheckKey(key, name) for key in keys for name in SILVERS_OWN_CHECKS)
         ),
+        job=QUALITY,
+        cluster=plans[0].cluster,
         description="Run the Great Expectations suites on the newest proven windows of silver.",
-        executor_def=dg.in_process_executor,
     )
     schedule = build_schedule(
-        "quality",
         job,
         cron,
         priority=LOOK,

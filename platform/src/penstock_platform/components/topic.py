@@ -22,12 +22,14 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel
 
+from penstock_platform.components.resource_component import settings_at_load
 from penstock_platform.landing.assets import build_books, build_bronze, build_silver
 from penstock_platform.settings import Settings
 from penstock_platform.topics import declarations
 from penstock_platform.topics.asset import build_topic_asset
 from penstock_platform.topics.model.contract import Contract, ContractError, load_contract
 from penstock_platform.topics.model.declaration import TopicSpec
+from penstock_platform.topics.names import Names
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.topics.scaffolding import TopicScaffolder
 from penstock_platform.topics.starts import partition_start
@@ -79,7 +81,7 @@ class TopicComponent(dg.Component):
         )
         return cls(spec, contract, declarations.place_in_project(context))
 
-    def plan(self, settings: Settings | None = None) -> TopicPlan:
+    def plan(self, settings: Settings | None = None, names: Names | None = None) -> TopicPlan:
         """What follows from the declaration in this home."""
         settings = settings or Settings.load()
         return TopicPlan(
@@ -88,17 +90,22 @@ class TopicComponent(dg.Component):
             start=partition_start(settings, self.spec),
             contract=self.contract,
             declared_at=self.declared_at,
+            names=names or Names(),
         )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        plan = self.plan()
-        assets: list[Any] = [build_topic_asset(plan)]
-        if plan.spec.land is not None:
-            assets.append(build_bronze(plan))
-            if plan.contract is not None:
-                assets.append(build_silver(plan))
-            assets.append(build_books(plan))
-        return dg.Definitions(assets=assets)
+        return build_topic(self.plan(settings_at_load(context)))
+
+
+def build_topic(plan: TopicPlan) -> dg.Definitions:
+    """The assets of one topic. They need the resource ``penstock``."""
+    assets: list[Any] = [build_topic_asset(plan)]
+    if plan.spec.land is not None:
+        assets.append(build_bronze(plan))
+        if plan.contract is not None:
+            assets.append(build_silver(plan))
+        assets.append(build_books(plan))
+    return dg.Definitions(assets=assets)
 
 
 def _read_contract(source: declarations.Source, file: str, version: int) -> Contract:

@@ -207,7 +207,8 @@ def _component(kind: object, where: str) -> Any:
         raise declarations.DeclarationError(
             f"{where}: type is missing; add it, as `type: {PLATFORM}.TopicComponent`"
         )
-    known = [f"{PLATFORM}.{name}" for name in penstock_platform.__all__]
+    components = (name for name in penstock_platform.__all__ if name.endswith("Component"))
+    known = [f"{PLATFORM}.{name}" for name in components]
     if kind in known:
         return getattr(penstock_platform, kind.rpartition(".")[2])
     if kind.startswith(f"{PLATFORM}."):

@@ -18,9 +18,11 @@ from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.kafka.model import PartitionOffsets
 from penstock_platform.reconciliation.events_check import EVENTS_READABLE, events_readable
 from penstock_platform.topics.apply import drift
+from penstock_platform.topics.jobs import build_job
 from penstock_platform.topics.metadata import table
 from penstock_platform.topics.model.cron import tick_at_or_after
 from penstock_platform.topics.model.declaration import AUDIT_TOPIC
+from penstock_platform.topics.names import OBSERVE, Names
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.topics.schedules import LOOK, build_schedule
 from penstock_platform.windows.store import WindowStore
@@ -130,7 +132,7 @@ def observation_metadata(figures: TopicFigures, rate: float | None) -> dict[str,
     }
 
 
-def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
+def build_observe(plans: Sequence[TopicPlan], cron: str, names: Names) -> dg.Definitions:
     """The checks, the job that runs them beside the observations, and its schedule."""
     specs = [
         dg.AssetCheckSpec(name, asset=plan.topic_key, blocking=False, description=text)
@@ -144,7 +146,7 @@ def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
     ]
 
     @dg.multi_asset_check(
-        name="observe_topics",
+        name=names.of("observe_topics"),
         specs=specs,
         can_subset=True,
         required_resource_keys={"penstock"},
@@ -168,14 +170,14 @@ def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
             if EVENTS_READABLE in checks_of(plan):
                 yield readable_result(penstock, plan)
 
-    job = dg.define_asset_job(
-        "observe",
-        selection=dg.AssetSelection.checks(observe_topics),
-        executor_def=dg.in_process_executor,
+    job = build_job(
+        names.of(OBSERVE),
+        dg.AssetSelection.checks(observe_topics),
+        job=OBSERVE,
+        cluster=plans[0].cluster,
         description="Observe every topic.",
     )
     schedule = build_schedule(
-        "observe",
         job,
         cron,
         priority=LOOK,
@@ -186,12 +188,12 @@ def build_observe(plans: Sequence[TopicPlan], cron: str) -> dg.Definitions:
 
 def checks_of(plan: TopicPlan) -> list[str]:
     """The names of the checks that a topic has here."""
-    names = ["config_drift"]
+    found = ["config_drift"]
     if plan.spec.land is not None:
-        names.append("lag")
+        found.append("lag")
         if plan.name == AUDIT_TOPIC:
-            names.append(EVENTS_READABLE)
-    return names
+            found.append(EVENTS_READABLE)
+    return found
 
 
 def readable_result(penstock: Connections, plan: TopicPlan) -> dg.AssetCheckResult:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from penstock_platform.clock import Clock
+from penstock_platform.extras import require_extra
 from penstock_platform.lake.spark_session import CATALOG_PREFIX, catalog_conf, session_conf
 from penstock_platform.settings import Settings
 from penstock_platform.system_clock import SystemClock
@@ -137,6 +138,7 @@ class SparkConnect:
         return str(uuid.uuid5(uuid.NAMESPACE_URL, name))
 
     def _connect(self, session_id: str) -> SparkSession:
+        require_extra("pyspark")
         from pyspark.sql import SparkSession  # noqa: PLC0415 - 1.5 s, once it is needed
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
 

@@ -34,10 +34,11 @@ from penstock_platform.reconciliation.checks import (
 )
 from penstock_platform.reconciliation.model.books import Book, Equation, WindowState
 from penstock_platform.reconciliation.model.receipts import Receipt
+from penstock_platform.topics.jobs import build_job
 from penstock_platform.topics.metadata import table
 from penstock_platform.topics.model.contract import Contract
 from penstock_platform.topics.model.declaration import bronze_table
-from penstock_platform.topics.names import TOPIC_TAG
+from penstock_platform.topics.names import EVIDENCE, LAND
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.windows.metadata import tick_metadata
 from penstock_platform.windows.model.window import Window, rerun_command
@@ -159,7 +160,7 @@ def find_windows(penstock: Connections, plan: TopicPlan, key: str) -> list[Windo
     amount = f"only in part ({len(windows)} windows)" if windows else "not"
     raise dg.Failure(
         f"window {key} of {plan.name} is {amount} frozen: {reached}. Windows are frozen by "
-        "window_sensor once they have closed; nothing was landed",
+        "the window sensor once they have closed; nothing was landed",
         metadata={"partition": key, "chain_ends_with": newest.name if newest else ""},
         allow_retries=False,
     )
@@ -353,23 +354,25 @@ def landing_selection(plan: TopicPlan) -> dg.AssetSelection:
 
 def build_landing_job(plan: TopicPlan) -> Any:
     """One run a tick, whatever the number of its windows."""
-    return dg.define_asset_job(
+    return build_job(
         plan.landing_job,
-        selection=landing_selection(plan),
+        landing_selection(plan),
+        job=LAND,
+        cluster=plan.cluster,
+        topic=plan.name,
         description=f"Land, parse and reconcile one window of {plan.name}.",
-        executor_def=dg.in_process_executor,
-        tags={TOPIC_TAG: plan.name},
     )
 
 
 def build_evidence_job(plan: TopicPlan) -> Any:
     """An asset job whose check is run alone while evidence is due."""
-    return dg.define_asset_job(
+    return build_job(
         plan.evidence_job,
-        selection=dg.AssetSelection.assets(plan.books_key),
+        dg.AssetSelection.assets(plan.books_key),
+        job=EVIDENCE,
+        cluster=plan.cluster,
+        topic=plan.name,
         description=f"Read the producers' evidence for one window of {plan.name} again.",
-        executor_def=dg.in_process_executor,
-        tags={TOPIC_TAG: plan.name},
     )
 
 

@@ -28,6 +28,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from penstock_platform.clock import to_iso
+from penstock_platform.extras import require_extra
 from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.kafka.java_client import java_properties
 from penstock_platform.lake.tables import LakeSnapshot
@@ -136,7 +137,8 @@ def _land(
     gives as many records as before with another digest, the log holds other records at these
     offsets than were landed (it was cut and has grown again): all rows come from the snapshot then.
     """
-    from penstock_platform.landing.bronze import (  # noqa: PLC0415 - pyspark
+    require_extra("pyspark")
+    from penstock_platform.landing.bronze import (  # noqa: PLC0415
         LandingError,
         LandingJob,
         digest_as_of,
@@ -198,6 +200,7 @@ def parse_window(
     Reads bronze as it is now; whether that is proven is the caller's to ask. Raises
     LostLandingError when nothing was landed, SparkUnavailableError, LandingError.
     """
+    require_extra("pyspark")
     from penstock_platform.landing.silver import ParseJob, parse_silver  # noqa: PLC0415
 
     bronze = penstock.lake.current_snapshot(bronze_table(window.topic))

@@ -20,21 +20,23 @@ from penstock_platform.reconciliation.books import Bookkeeper
 from penstock_platform.reconciliation.checks import judgement, report_check_result
 from penstock_platform.reconciliation.model.books import Book, Equation
 from penstock_platform.reconciliation.store import BookStore
+from penstock_platform.topics.jobs import EXECUTOR
+from penstock_platform.topics.names import EMPTY_WINDOWS, job_tags
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.windows.metadata import window_metadata
 from penstock_platform.windows.model.window import Window, check_link
 from penstock_platform.windows.store import WindowStore, window_uri
 
-EMPTY_WINDOWS_JOB = "prove_empty_windows"
 # Of each topic in one run; the sensor asks again for the rest.
 WINDOWS_MAX = 200
 
 
 def build_empty_windows_job(plans: Sequence[TopicPlan]) -> dg.JobDefinition:
     """The job ``prove_empty_windows``."""
+    names = plans[0].names
 
     @dg.op(
-        name="prove_windows",
+        name=names.of("prove_windows"),
         required_resource_keys={"penstock"},
         description="Proves windows that hold no records, and reports each on its partition.",
     )
@@ -50,8 +52,9 @@ def build_empty_windows_job(plans: Sequence[TopicPlan]) -> dg.JobDefinition:
             raise dg.Failure("; ".join(failed), allow_retries=False)
 
     @dg.job(
-        name=EMPTY_WINDOWS_JOB,
-        executor_def=dg.in_process_executor,
+        name=names.of(EMPTY_WINDOWS),
+        executor_def=EXECUTOR,
+        tags=job_tags(EMPTY_WINDOWS, plans[0].cluster),
         description="Prove windows that hold no records.",
     )
     def prove_empty_windows() -> None:

@@ -11,7 +11,6 @@ from penstock_platform.archive.store import ArchiveError
 from penstock_platform.clock import Clock, from_iso
 from penstock_platform.connections import Connections
 from penstock_platform.kafka.errors import ClusterError
-from penstock_platform.landing.empty_windows import EMPTY_WINDOWS_JOB
 from penstock_platform.landing.model.retries import (
     Action,
     Decision,
@@ -29,13 +28,19 @@ from penstock_platform.landing.results import has_result
 from penstock_platform.reconciliation.model.books import Book, Equation, WindowState
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.names import (
+    EMPTY_WINDOWS,
+    EVIDENCE,
+    LAND,
     LANDING_TAG,
     TOPICS_TAG,
     WINDOW_ID_TAG,
     WINDOW_TAG,
+    Names,
+    job_tags,
 )
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.topics.schedules import LANDING, PRIORITY_TAG
+from penstock_platform.topics.starts import record_start
 from penstock_platform.windows.freezer import freeze_due
 from penstock_platform.windows.model.window import Window
 from penstock_platform.windows.store import WindowStore
@@ -53,11 +58,11 @@ PRIORITY = {PRIORITY_TAG: LANDING}
 FROZEN_AT_ONCE_MAX = 100
 
 
-def build_topic_sensor(plans: Sequence[TopicPlan], job: Any) -> dg.SensorDefinition:
+def build_topic_sensor(plans: Sequence[TopicPlan], job: Any, names: Names) -> dg.SensorDefinition:
     """Materialises topics that are declared and not there yet; once for each declaration."""
 
     @dg.sensor(
-        name="topic_sensor",
+        name=names.of("topic_sensor"),
         job=job,
         minimum_interval_seconds=TOPIC_INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -80,26 +85,28 @@ def build_topic_sensor(plans: Sequence[TopicPlan], job: Any) -> dg.SensorDefinit
             return dg.SkipReason(f"not yet: {error}")
         if not missing:
             return dg.SkipReason(f"{len(plans)} declared topics, none missing")
-        names = ", ".join(sorted(plan.name for plan in missing))
-        key = f"topics/{cluster_id}/{names}"
-        turn = next_turn(context.instance, penstock.clock, {TOPICS_TAG: names})
+        wanted = ", ".join(sorted(plan.name for plan in missing))
+        key = f"topics/{cluster_id}/{wanted}"
+        turn = next_turn(context.instance, penstock.clock, {TOPICS_TAG: wanted})
         if isinstance(turn, str):
-            return dg.SkipReason(f"{names}: {turn}")
+            return dg.SkipReason(f"{wanted}: {turn}")
         return dg.RunRequest(
             run_key=f"{key}/{turn}",
             asset_selection=[plan.topic_key for plan in missing],
             asset_check_keys=[],
-            tags={TOPICS_TAG: names},
+            tags={TOPICS_TAG: wanted},
         )
 
     return topic_sensor
 
 
-def build_window_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.SensorDefinition:
+def build_window_sensor(
+    plans: Sequence[TopicPlan], jobs: Sequence[Any], names: Names
+) -> dg.SensorDefinition:
     """Freezes what is due and requests one landing run for each window."""
 
     @dg.sensor(
-        name="window_sensor",
+        name=names.of("window_sensor"),
         jobs=jobs,
         minimum_interval_seconds=WINDOW_INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -121,7 +128,7 @@ def build_window_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.S
                 full, idle = ready_ticks(tick, plan)
                 empty += idle
                 requests += landing_requests(context.instance, tick, plan, full)
-        requests += empty_windows_request(context.instance, tick, empty)
+        requests += empty_windows_request(context.instance, tick, empty, plans[0])
         return tick.result(requests, f"no window of {len(plans)} topics is due")
 
     return window_sensor
@@ -135,6 +142,7 @@ def freeze(penstock: Connections, plan: TopicPlan) -> list[Window]:
     start = WindowStore.of(penstock).partition_start(
         plan.cluster, plan.name, plan.spec.land.cron, penstock.clock.now()
     )
+    record_start(penstock.settings, plan.name, start)
     return freeze_due(
         penstock.kafka,
         WindowStore.of(penstock),
@@ -151,10 +159,12 @@ def known_partition(plan: TopicPlan, window: Window) -> bool:
 
 
 def unknown_partition_note(plan: TopicPlan, window: Window) -> str:
-    """The archive knows older windows than these definitions: they were loaded without it."""
+    """The archive knows older windows than these definitions: they were loaded before this home had
+    recorded where the windows begin."""
     return (
         f"{plan.name}: window {window.window} is older than the loaded definitions, which begin at "
-        f"{plan.start:%Y-%m-%d-%H:%M}; load them again (penstock up)"
+        f"{plan.start:%Y-%m-%d-%H:%M}; load them again (penstock up, or "
+        "reload the code location)"
     )
 
 
@@ -209,7 +219,9 @@ def landing_requests(
         elif found.action is not Action.UNDER_WAY:
             tick.notes.append(f"{plan.name} {last.window}: {waiting_note(found)}")
     if ready:
-        hindrance = hindered(attempts_of(instance, dg.RunsFilter(job_name=plan.landing_job)), now)
+        hindrance = hindered(
+            attempts_of(instance, dg.RunsFilter(tags=job_tags(LAND, plan.cluster, plan.name))), now
+        )
         if hindrance is not None:
             tick.notes.append(f"{plan.name}: its newest landing failed for something outside")
             chosen = choose_try((n, attempts) for n, (_, attempts) in ready.items())
@@ -252,30 +264,27 @@ def landing_request(plan: TopicPlan, window: Window, attempts: int) -> dg.RunReq
 
 
 def empty_windows_request(
-    instance: dg.DagsterInstance, tick: Tick, empty: Sequence[Window]
+    instance: dg.DagsterInstance, tick: Tick, empty: Sequence[Window], plan: TopicPlan
 ) -> list[dg.RunRequest]:
     """One run for all windows that hold no records, unless one is under way or has just failed."""
     if not empty:
         return []
-    turn = next_turn(instance, tick.penstock.clock, job=EMPTY_WINDOWS_JOB)
+    tags = job_tags(EMPTY_WINDOWS, plan.cluster)
+    turn = next_turn(instance, tick.penstock.clock, tags)
     if isinstance(turn, str):
         tick.notes.append(f"{len(empty)} empty windows wait: {turn}")
         return []
     # A run that left one without a result is followed by another: the count makes its key new.
-    names = "+".join(sorted(window.sha256 for window in empty))
-    key = hashlib.sha256(names.encode()).hexdigest()
-    return [dg.RunRequest(run_key=f"{key}/{turn}", job_name=EMPTY_WINDOWS_JOB, tags=PRIORITY)]
+    hashes = "+".join(sorted(window.sha256 for window in empty))
+    key = hashlib.sha256(hashes.encode()).hexdigest()
+    job = plan.names.of(EMPTY_WINDOWS)
+    return [dg.RunRequest(run_key=f"{key}/{turn}", job_name=job, tags=PRIORITY)]
 
 
-def next_turn(
-    instance: dg.DagsterInstance,
-    clock: Clock,
-    tags: Mapping[str, str] | None = None,
-    job: str | None = None,
-) -> int | str:
+def next_turn(instance: dg.DagsterInstance, clock: Clock, tags: Mapping[str, str]) -> int | str:
     """How many runs of this kind there were, which makes the next one's key new; or, as a sentence,
     why it is not its time: one is under way, or the newest have failed and a pause is due."""
-    filters = dg.RunsFilter(job_name=job, tags=dict(tags or {}))
+    filters = dg.RunsFilter(tags=dict(tags))
     attempts = attempts_of(instance, filters)
     now = clock.now()
     if any(attempt.under_way(now, RUN_MAX) for attempt in attempts):
@@ -290,11 +299,13 @@ def next_turn(
     return int(instance.get_runs_count(filters))
 
 
-def build_evidence_sensor(plans: Sequence[TopicPlan], jobs: Sequence[Any]) -> dg.SensorDefinition:
+def build_evidence_sensor(
+    plans: Sequence[TopicPlan], jobs: Sequence[Any], names: Names
+) -> dg.SensorDefinition:
     """Asks again for the producers' evidence of windows that are PENDING."""
 
     @dg.sensor(
-        name="evidence_sensor",
+        name=names.of("evidence_sensor"),
         jobs=jobs,
         minimum_interval_seconds=EVIDENCE_INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -358,7 +369,10 @@ def evidence_request(
     run key names the run before it, which may have died without a book: Dagster runs no key twice.
     """
     records = instance.get_run_records(
-        dg.RunsFilter(job_name=plan.evidence_job, tags={WINDOW_TAG: window.window}), limit=1
+        dg.RunsFilter(
+            tags={**job_tags(EVIDENCE, plan.cluster, plan.name), WINDOW_TAG: window.window}
+        ),
+        limit=1,
     )
     before = "none"
     for record in records:

@@ -24,11 +24,13 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock_platform.connections import Connections
+from penstock_platform.extras import require_extra
 from penstock_platform.reconciliation.model.books import Equation
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics import declarations
 from penstock_platform.topics.metadata import table
 from penstock_platform.topics.model.declaration import silver_key, silver_table
+from penstock_platform.topics.names import Names
 from penstock_platform.topics.scaffolding import QualityScaffolder
 from penstock_platform.windows.model.window import Window
 from penstock_platform.windows.store import WindowStore
@@ -144,7 +146,7 @@ def build_suite(spec: QualitySpec) -> dg.AssetChecksDefinition:
     names = {e.check_name: e for e in spec.expectations}
 
     @dg.multi_asset_check(
-        name=f"quality_{key.path[-1]}",
+        name=Names().of(f"quality_{key.path[-1]}"),
         specs=[
             dg.AssetCheckSpec(name, asset=key, blocking=False, description=describe(e))
             for name, e in names.items()
@@ -196,6 +198,7 @@ def validate(
 
     An outcome has ``success``, ``result`` and, where it could not be evaluated, ``exception``.
     """
+    require_extra("great_expectations")
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     import great_expectations as gx  # noqa: PLC0415 - 5 s
 

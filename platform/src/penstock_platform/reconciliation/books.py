@@ -14,6 +14,7 @@ from importlib.metadata import version
 
 from penstock_platform.clock import to_iso
 from penstock_platform.connections import Connections
+from penstock_platform.extras import require_extra
 from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.ranges import OffsetRange, intersect, merge, subtract
 from penstock_platform.reconciliation.evidence import EvidenceReader
@@ -153,6 +154,7 @@ class Bookkeeper:
     ) -> Mapping[int, StoredRecords]:
         if not any(len(r) for r in wanted):
             return {}
+        require_extra("pyspark")
         from penstock_platform.reconciliation.spark_stored import stored_records  # noqa: PLC0415 - pyspark
 
         with self._penstock.spark.tagged(f"penstock/books/{windows[-1].window_id}", "") as spark:

@@ -28,6 +28,7 @@ from penstock_platform.reconciliation.model.books import Equation, WindowState
 from penstock_platform.reconciliation.model.late_claims import concerned, news
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.model.declaration import AUDIT_TOPIC
+from penstock_platform.topics.names import Names
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.windows.model.window import ChainError, Window
 from penstock_platform.windows.store import WindowStore
@@ -70,12 +71,12 @@ class LateCursor:
 
 
 def build_late_evidence_sensor(
-    plans: Sequence[TopicPlan], jobs: Sequence[Any], request: Request
+    plans: Sequence[TopicPlan], jobs: Sequence[Any], request: Request, names: Names
 ) -> dg.SensorDefinition:
     """``request`` makes the run request for one window (``sensors.evidence_request``)."""
 
     @dg.sensor(
-        name="late_evidence_sensor",
+        name=names.of("late_evidence_sensor"),
         jobs=jobs,
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,

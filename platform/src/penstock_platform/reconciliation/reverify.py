@@ -22,12 +22,15 @@ from penstock_platform.reconciliation.checks import report_check_result, tick_ju
 from penstock_platform.reconciliation.model.books import Equation
 from penstock_platform.reconciliation.model.reverification import Pace
 from penstock_platform.reconciliation.reverification import Looked, Reverifier
+from penstock_platform.topics.jobs import build_job
 from penstock_platform.topics.metadata import table
+from penstock_platform.topics.names import Names
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.topics.schedules import REVERIFY, build_schedule
 
 CHECK = "all_reverified"
 ERRORS_SHOWN = 5
+JOB = "reverify"
 REVERIFY_KEY = dg.AssetKey(["ops", "reverification"])
 EQUATION_ASSETS: dict[Equation, Callable[[TopicPlan], dg.AssetKey]] = {
     Equation.STORED_EQUALS_LANDED: lambda plan: plan.bronze_key,
@@ -62,7 +65,7 @@ class Settings(Protocol):
     def horizon(self) -> timedelta: ...
 
 
-def build_reverify(plans: Sequence[TopicPlan], settings: Settings) -> dg.Definitions:
+def build_reverify(plans: Sequence[TopicPlan], settings: Settings, names: Names) -> dg.Definitions:
     """Asset, job and schedule."""
 
     @dg.asset(
@@ -104,14 +107,14 @@ def build_reverify(plans: Sequence[TopicPlan], settings: Settings) -> dg.Definit
             check_results=[all_reverified(failed)],
         )
 
-    job = dg.define_asset_job(
-        "reverify",
-        selection=dg.AssetSelection.assets(REVERIFY_KEY),
-        executor_def=dg.in_process_executor,
+    job = build_job(
+        names.of(JOB),
+        dg.AssetSelection.assets(REVERIFY_KEY),
+        job=JOB,
+        cluster=plans[0].cluster,
         description="Prove windows again.",
     )
     schedule = build_schedule(
-        "reverify",
         job,
         settings.cron,
         priority=REVERIFY,

@@ -24,7 +24,9 @@ from penstock_platform.retention.model import (
     new_leaders,
     plan_sweep,
 )
+from penstock_platform.topics.jobs import build_job
 from penstock_platform.topics.metadata import table
+from penstock_platform.topics.names import RETENTION, Names
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.topics.schedules import SWEEP, build_schedule
 from penstock_platform.windows.model.window import ChainError, Window
@@ -274,18 +276,18 @@ def records_of(windows: Sequence[Window], sequences: Sequence[int]) -> int:
 
 
 def build_retention_schedule(
-    plans: Sequence[TopicPlan], cron: str, *, apply: bool
+    plans: Sequence[TopicPlan], cron: str, *, apply: bool, names: Names
 ) -> dg.Definitions:
     """The sweeps' assets, and one job for all of them on its schedule."""
-    job = dg.define_asset_job(
-        "retention",
-        selection=dg.AssetSelection.assets(*(plan.retention_key for plan in plans)),
-        executor_def=dg.in_process_executor,
+    job = build_job(
+        names.of(RETENTION),
+        dg.AssetSelection.assets(*(plan.retention_key for plan in plans)),
+        job=RETENTION,
+        cluster=plans[0].cluster,
         description="Delete windows that are proven and old enough.",
         run_tags={APPLY_TAG: "true" if apply else "false"},
     )
     schedule = build_schedule(
-        "retention",
         job,
         cron,
         priority=SWEEP,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
 import dagster as dg
 
-from penstock_platform.topics import names
 from penstock_platform.topics.model.contract import Contract
 from penstock_platform.topics.model.cron import KEY_FORMAT
 from penstock_platform.topics.model.declaration import (
@@ -22,6 +21,7 @@ from penstock_platform.topics.model.declaration import (
     silver_table,
     topic_key,
 )
+from penstock_platform.topics.names import Names
 
 DECLARATION_METADATA = "penstock/declaration"
 
@@ -35,6 +35,7 @@ class TopicPlan:
     start: datetime  # the partition definition's first window, persisted (topics/starts.py)
     contract: Contract | None = None
     declared_at: str = ""
+    names: Names = field(default_factory=Names)
 
     @property
     def name(self) -> str:
@@ -83,11 +84,11 @@ class TopicPlan:
 
     @property
     def landing_job(self) -> str:
-        return names.landing_job(self.name)
+        return self.names.landing_job(self.name)
 
     @property
     def evidence_job(self) -> str:
-        return names.evidence_job(self.name)
+        return self.names.evidence_job(self.name)
 
     @property
     def swept(self) -> bool:

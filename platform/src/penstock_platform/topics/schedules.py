@@ -11,6 +11,8 @@ from typing import Any
 import dagster as dg
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
+from penstock_platform.topics.names import CLUSTER_TAG
+
 PRIORITY_TAG = "dagster/priority"
 PERSON, REVERIFY, LANDING, SWEEP, LOOK = "20", "15", "10", "5", "0"
 
@@ -18,7 +20,6 @@ Ready = Callable[[dg.ScheduleEvaluationContext], str | None]
 
 
 def build_schedule(
-    name: str,
     job: Any,
     cron: str,
     *,
@@ -26,13 +27,14 @@ def build_schedule(
     priority: str = LOOK,
     ready: Ready | None = None,
 ) -> dg.ScheduleDefinition:
-    """A schedule, running by default, that skips while its job is queued or running.
+    """A schedule under its job's name, running by default, that skips while the job is queued or
+    running.
 
     ``ready`` gives a reason to skip, or None; it may use the resource ``penstock``.
     """
 
     @dg.schedule(
-        name=name,
+        name=job.name,
         job=job,
         cron_schedule=cron,
         default_status=dg.DefaultScheduleStatus.RUNNING,
@@ -41,7 +43,12 @@ def build_schedule(
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         under_way = context.instance.get_run_records(
-            dg.RunsFilter(job_name=job.name, statuses=list(NOT_FINISHED_STATUSES)), limit=1
+            dg.RunsFilter(
+                job_name=job.name,
+                statuses=list(NOT_FINISHED_STATUSES),
+                tags={k: v for k, v in (job.tags or {}).items() if k == CLUSTER_TAG},
+            ),
+            limit=1,
         )
         if under_way:
             run = under_way[0].dagster_run

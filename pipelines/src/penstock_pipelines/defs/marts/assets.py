@@ -59,7 +59,6 @@ def waiting_for(context: dg.ScheduleEvaluationContext) -> str | None:
 
 
 departure_delay_schedule = build_schedule(
-    "marts",
     departure_delay_job,
     "*/3 * * * *",
     description="Rebuild the marts from silver, once there is any.",
