@@ -73,7 +73,7 @@ def build_retention(plan: TopicPlan, *, apply: bool) -> dg.AssetsDefinition:
             "front of the log that are old enough, landed, proven again in this very run, and "
             "whose producers' evidence is complete. Whatever else is due is held, with the reason. "
             + (
-                f"Only a run with the tag `{APPLY_TAG}: true`, such as one of the job `retention`, "
+                f"Only a run with the tag `{APPLY_TAG}: true`, such as one of the retention job, "
                 "deletes; any other explains."
                 if apply
                 else "Nothing is deleted: the declaration says `retention: {apply: false}`."
@@ -122,7 +122,7 @@ def only_explained(windows: int, *, apply: bool) -> str:
             "retention: {apply: false}; set apply: true there to delete"
         )
     return (
-        f"{windows} windows may be deleted and stay: this run only explains. The job `retention` "
+        f"{windows} windows may be deleted and stay: this run only explains. The retention job "
         f"deletes, or a run with the tag {APPLY_TAG}: true"
     )
 
