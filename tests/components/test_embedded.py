@@ -1,7 +1,5 @@
 """The platform inside a Dagster project that has jobs, sensors and an executor of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
