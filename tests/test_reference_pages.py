@@ -26,6 +26,7 @@ from penstock_broker.config.log_config import LOG_SETTINGS
 from penstock_broker.config.security_settings import LISTENER_SETTINGS
 from penstock_broker.config.table import INT32_MAX, INT64_MAX, ConfigType, Setting
 from penstock_platform.components.platform_component import PlatformSpec
+from penstock_platform.components.resource_component import ResourceSpec
 from penstock_platform.quality.suite import QualitySpec
 from penstock_platform.settings import OTHER_VARIABLES, Settings
 from penstock_platform.topics.model.configs import TOPIC_CONFIGS
@@ -64,13 +65,21 @@ freshness: {fail_after: 3h, warn_after: 2h}""",
     ),
     "PlatformComponent": (
         PlatformSpec,
-        "The sensors, schedules and resources for all topics of the code location. Declare it "
+        "The sensors, schedules and jobs for all topics of the code location. Declare it "
         "once; every key has a default.",
         """\
 reverify: {cron: "*/10 * * * *", windows: 12}
 retention: {cron: "5 * * * *", apply: true}
 observe: {cron: "* * * * *"}
 quality: {cron: "*/15 * * * *"}""",
+    ),
+    "ResourceComponent": (
+        ResourceSpec,
+        "The resource `penstock`: connections to broker, object store, lake and Spark. Without one "
+        "the PlatformComponent declares it with its defaults.",
+        """\
+home: /var/lib/penstock
+env: {PENSTOCK_S3_SECRET_KEY: LAKE_SECRET_KEY}""",
     ),
     "QualityComponent": (
         QualitySpec,

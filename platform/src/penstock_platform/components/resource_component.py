@@ -34,13 +34,17 @@ RESOURCE_KEY = "penstock"
 
 
 class ResourceSpec(BaseModel):
-    """Where the settings come from. ``home``: the state directory; empty: PENSTOCK_HOME, else
-    ``.penstock``. ``env``: by variable of Penstock the variable of this deployment that holds its
-    value."""
+    """Where the settings come from."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    home: str = ""
-    env: dict[str, str] = Field(default_factory=dict)
+    home: str = Field(
+        default="", description="The state directory; empty: `PENSTOCK_HOME`, else `.penstock`."
+    )
+    env: dict[str, str] = Field(
+        default={},
+        description="By variable of Penstock (SETTINGS.md) the variable of your deployment that "
+        "holds its value.",
+    )
 
     @field_validator("env")
     @classmethod
