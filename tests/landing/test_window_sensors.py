@@ -477,7 +477,10 @@ def test_a_schedule_waits_for_its_own_run_to_end(ready: Any, tmp_path: Path) -> 
 
         (request,) = look().run_requests
         assert int(request.tags["dagster/priority"]) > 10, "landings must not starve it"
-        ready.create_run("reverify", status=dg.DagsterRunStatus.STARTED)
+        job = ready.job("reverify")
+        instance.create_run_for_job(
+            job, status=dg.DagsterRunStatus.STARTED, tags=dict(job.run_tags)
+        )
         waiting = look()
         assert not waiting.run_requests
         assert "is still started" in waiting.skip_message

@@ -148,8 +148,8 @@ def test_a_run_that_fails_for_itself_is_an_incident_and_one_on_a_check_is_the_ch
     ready.penstock.clock.monotonic = monotonic
     assert not failed.success
     (alert,) = alarm.look()
-    assert alert["dedup_key"].endswith("run/reverify")
-    assert alert["payload"]["summary"].startswith("reverify failed")
+    assert alert["dedup_key"].endswith("run/penstock_reverify")
+    assert alert["payload"]["summary"].startswith("penstock_reverify failed")
     assert ready.run("reverify").success
     actions = [(a["event_action"], a["dedup_key"]) for a in alarm.look()]
     assert ("resolve", alert["dedup_key"]) in actions
