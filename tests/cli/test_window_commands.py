@@ -191,7 +191,7 @@ def test_the_declaration_says_whether_evidence_may_be_missing(
         monkeypatch.setattr(module, "declarations", lambda _penstock: declared)
     result = CliRunner().invoke(audit_command.command, ["shop.orders", "-o", "json"])
     assert json.loads(result.output)["windows"][0]["state"] == "UNAUDITED"
-    assert result.exit_code == code
+    assert result.exit_code == code, result.output
 
 
 def test_a_rerun_lands_again_and_says_how_it_ended(

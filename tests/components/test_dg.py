@@ -23,7 +23,11 @@ from penstock_platform.components.validation import problems_of_folder
 from penstock_platform.topics.yaml_schema import SCHEMA_FILE, TEMPLATE
 
 DG = Path(sys.executable).parent / "dg"
-TYPES = [f"penstock_platform.{name}" for name in sorted(penstock_platform.__all__)]
+TYPES = [
+    f"penstock_platform.{name}"
+    for name in sorted(penstock_platform.__all__)
+    if name.endswith("Component")
+]
 PYPROJECT = """\
 [tool.dg]
 directory_type = "project"

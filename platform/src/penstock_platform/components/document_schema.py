@@ -31,7 +31,11 @@ _KEYS: dict[str, Any] = {
 
 def document_schema() -> dict[str, Any]:
     """The schema (JSON Schema, draft 7) of one YAML document. Imports Dagster."""
-    models = {f"{PLATFORM}.{n}": getattr(penstock_platform, n) for n in penstock_platform.__all__}
+    models = {
+        f"{PLATFORM}.{name}": getattr(penstock_platform, name)
+        for name in penstock_platform.__all__
+        if name.endswith("Component")
+    }
     types = {
         "description": "The component type: one of Penstock's, or any other's full name.",
         "anyOf": [{"enum": sorted(models)}, {"type": "string"}],

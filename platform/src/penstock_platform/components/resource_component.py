@@ -29,6 +29,7 @@ from penstock_platform.connections import Connections, connections_of
 from penstock_platform.problems import meant
 from penstock_platform.settings import HOME_VARIABLE, PREFIX, Settings, SettingsError
 from penstock_platform.topics import declarations
+from penstock_platform.topics.scaffolding import ResourceScaffolder
 
 RESOURCE_KEY = "penstock"
 
@@ -96,6 +97,7 @@ class PenstockResource(dg.ConfigurableResource, dg.IAttachDifferentObjectToOpCon
 _ATTRIBUTES = declarations.attributes_model("ResourceAttributes", ResourceSpec)
 
 
+@dg.scaffold_with(ResourceScaffolder)
 class ResourceComponent(dg.Component):
     """The resource ``penstock``: connections to broker, object store, lake and Spark."""
 
@@ -108,7 +110,12 @@ class ResourceComponent(dg.Component):
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        return dg.ComponentTypeSpec(description=cls.__doc__, produces=["resource"])
+        return dg.ComponentTypeSpec(
+            description=cls.__doc__,
+            tags=["kafka", "spark", "s3"],
+            owners=[declarations.OWNER],
+            produces=["resource"],
+        )
 
     @classmethod
     def read(cls, values: Mapping[str, Any], source: declarations.Source) -> ResourceSpec:

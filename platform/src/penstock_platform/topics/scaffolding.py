@@ -70,6 +70,15 @@ attributes:
 """
 
 
+RESOURCE = """\
+type: {type}
+attributes:
+  # home: /var/lib/penstock     # the state directory; PENSTOCK_HOME, else .penstock
+  # Which variable of this deployment holds what: their names, never their values.
+  env: {{}}
+"""
+
+
 class TopicParameters(BaseModel):
     """The options of the command, all of them with defaults."""
 
@@ -144,6 +153,13 @@ class PlatformScaffolder(_YamlScaffolder):
 
     def document(self, request: dg.ScaffoldRequest[Any]) -> str:
         return PLATFORM.format(type=request.type_name)
+
+
+class ResourceScaffolder(_YamlScaffolder):
+    """The resource ``penstock`` with the settings of its home."""
+
+    def document(self, request: dg.ScaffoldRequest[Any]) -> str:
+        return RESOURCE.format(type=request.type_name)
 
 
 class QualityScaffolder(_YamlScaffolder):
