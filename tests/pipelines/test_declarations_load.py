@@ -100,7 +100,7 @@ def test_a_topic_its_contract_and_its_silver_by_yaml_alone(project: Project) -> 
     assert topic.owners == ["team:post"]
     declaration: Any = topic.metadata["penstock/declaration"]
     assert declaration.value["retention"] == {"keep": "7d"}
-    assert defs.resolve_job_def("land_post_parcels").partitions_def is not None
+    assert defs.resolve_job_def("penstock_land_post_parcels").partitions_def is not None
 
 
 def test_a_topic_without_landing_is_a_topic_alone(project: Project) -> None:
