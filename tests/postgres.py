@@ -58,13 +58,14 @@ def postgres() -> Iterator[str]:
                 **who,
             )
         try:
-            address = f"postgresql://dagster@127.0.0.1:{port}/postgres"
+            address = f"dagster@127.0.0.1:{port}/postgres"
             until(
                 "PostgreSQL answers",
-                lambda: psycopg2.connect(address).close() is None,
+                lambda: psycopg2.connect(f"postgresql://{address}").close() is None,
                 ignoring=(psycopg2.OperationalError,),
             )
-            yield address
+            # SQLAlchemy 2.1 takes psycopg 3 where no driver is named; Dagster brings psycopg 2.
+            yield f"postgresql+psycopg2://{address}"
         finally:
             server.send_signal(signal.SIGINT)  # its fast shutdown
             server.wait(60)
