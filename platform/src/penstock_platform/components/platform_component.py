@@ -152,36 +152,20 @@ _ATTRIBUTES = declarations.attributes_model("PlatformAttributes", PlatformSpec)
 
 
 @dg.scaffold_with(PlatformScaffolder)
-class PlatformComponent(dg.Component):
+class PlatformComponent(declarations.DeclaredComponent):
     """Sensors, schedules and jobs of all topics declared in this code location."""
+
+    ATTRIBUTES = _ATTRIBUTES
+    TAGS = ("kafka", "retention", "alerts")
+    PRODUCES = ("sensor", "schedule", "job", "resource")
 
     def __init__(self, spec: PlatformSpec | None = None) -> None:
         self.spec = spec or PlatformSpec()
 
     @classmethod
-    def get_model_cls(cls) -> type[BaseModel]:
-        return _ATTRIBUTES
-
-    @classmethod
-    def get_spec(cls) -> dg.ComponentTypeSpec:
-        return dg.ComponentTypeSpec(
-            description=cls.__doc__,
-            tags=["kafka", "retention", "alerts"],
-            owners=[declarations.OWNER],
-            produces=["sensor", "schedule", "job", "resource"],
-        )
-
-    @classmethod
     def read(cls, values: Mapping[str, Any], source: declarations.Source) -> PlatformSpec:
         """Raises DeclarationError with file and line of every problem."""
         return declarations.parse(PlatformSpec, values, source)
-
-    @classmethod
-    def load(
-        cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
-    ) -> PlatformComponent:
-        """Raises DeclarationError, as ``read``."""
-        return cls(cls.read(declarations.values_of(attributes), declarations.source_of(context)))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         settings = settings_at_load(context)

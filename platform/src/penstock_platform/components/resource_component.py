@@ -98,36 +98,20 @@ _ATTRIBUTES = declarations.attributes_model("ResourceAttributes", ResourceSpec)
 
 
 @dg.scaffold_with(ResourceScaffolder)
-class ResourceComponent(dg.Component):
+class ResourceComponent(declarations.DeclaredComponent):
     """The resource ``penstock``: connections to broker, object store, lake and Spark."""
+
+    ATTRIBUTES = _ATTRIBUTES
+    TAGS = ("kafka", "spark", "s3")
+    PRODUCES = ("resource",)
 
     def __init__(self, spec: ResourceSpec | None = None) -> None:
         self.spec = spec or ResourceSpec()
 
     @classmethod
-    def get_model_cls(cls) -> type[BaseModel]:
-        return _ATTRIBUTES
-
-    @classmethod
-    def get_spec(cls) -> dg.ComponentTypeSpec:
-        return dg.ComponentTypeSpec(
-            description=cls.__doc__,
-            tags=["kafka", "spark", "s3"],
-            owners=[declarations.OWNER],
-            produces=["resource"],
-        )
-
-    @classmethod
     def read(cls, values: Mapping[str, Any], source: declarations.Source) -> ResourceSpec:
         """Raises DeclarationError with file and line of every problem."""
         return declarations.parse(ResourceSpec, values, source)
-
-    @classmethod
-    def load(
-        cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
-    ) -> ResourceComponent:
-        """Raises DeclarationError, as ``read``."""
-        return cls(cls.read(declarations.values_of(attributes), declarations.source_of(context)))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         declared(context)

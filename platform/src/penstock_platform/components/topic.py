@@ -38,8 +38,12 @@ _ATTRIBUTES = declarations.attributes_model("TopicAttributes", TopicSpec)
 
 
 @dg.scaffold_with(TopicScaffolder)
-class TopicComponent(dg.Component):
+class TopicComponent(declarations.DeclaredComponent):
     """A Kafka topic in which every record is accounted for: topic, landing, books, retention."""
+
+    ATTRIBUTES = _ATTRIBUTES
+    TAGS = ("kafka", "spark", "iceberg")
+    PRODUCES = ("asset", "asset_check")
 
     def __init__(
         self, spec: TopicSpec, contract: Contract | None = None, declared_at: str = ""
@@ -47,19 +51,6 @@ class TopicComponent(dg.Component):
         self.spec = spec
         self.contract = contract
         self.declared_at = declared_at
-
-    @classmethod
-    def get_model_cls(cls) -> type[BaseModel]:
-        return _ATTRIBUTES
-
-    @classmethod
-    def get_spec(cls) -> dg.ComponentTypeSpec:
-        return dg.ComponentTypeSpec(
-            description=cls.__doc__,
-            tags=["kafka", "spark", "iceberg"],
-            owners=[declarations.OWNER],
-            produces=["asset", "asset_check"],
-        )
 
     @classmethod
     def read(

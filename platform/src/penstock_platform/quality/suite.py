@@ -97,24 +97,15 @@ _ATTRIBUTES = declarations.attributes_model("QualityAttributes", QualitySpec)
 
 
 @dg.scaffold_with(QualityScaffolder)
-class QualityComponent(dg.Component):
+class QualityComponent(declarations.DeclaredComponent):
     """A Great Expectations suite on a topic's silver table, one asset check an expectation."""
+
+    ATTRIBUTES = _ATTRIBUTES
+    TAGS = ("great_expectations", "spark")
+    PRODUCES = ("asset_check",)
 
     def __init__(self, spec: QualitySpec) -> None:
         self.spec = spec
-
-    @classmethod
-    def get_model_cls(cls) -> type[BaseModel]:
-        return _ATTRIBUTES
-
-    @classmethod
-    def get_spec(cls) -> dg.ComponentTypeSpec:
-        return dg.ComponentTypeSpec(
-            description=cls.__doc__,
-            tags=["great_expectations", "spark"],
-            owners=[declarations.OWNER],
-            produces=["asset_check"],
-        )
 
     @classmethod
     def read(cls, values: Mapping[str, Any], source: declarations.Source) -> QualitySpec:
@@ -128,13 +119,6 @@ class QualityComponent(dg.Component):
                 "one expectation of a kind for a column"
             )
         return spec
-
-    @classmethod
-    def load(
-        cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
-    ) -> "QualityComponent":
-        """Raises DeclarationError, as ``read``."""
-        return cls(cls.read(declarations.values_of(attributes), declarations.source_of(context)))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         return dg.Definitions(asset_checks=[build_suite(self.spec)])

@@ -6,10 +6,10 @@ judging (``model.declaration.parse_topic``), because they know the remedy; this 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -99,6 +99,40 @@ def parse(model: type[M], values: Mapping[str, Any], source: Source) -> M:
         # Outside of ``except``: Dagster shows the innermost cause, and this says more than it.
         raise DeclarationError("\n".join(problems))
     return declared
+
+
+class DeclaredComponent(dg.Component):
+    """A component that is declared in YAML: what `dg` asks of its type, and how it is loaded."""
+
+    ATTRIBUTES: ClassVar[type[BaseModel]]
+    TAGS: ClassVar[Sequence[str]]
+    PRODUCES: ClassVar[Sequence[str]]
+    """Kinds of definitions, for `dg list components`."""
+
+    def __init__(self, declared: Any) -> None:
+        """``declared``: what :meth:`read` made of the attributes."""
+        raise NotImplementedError
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], source: Source) -> Any:
+        """What the attributes declare. Raises DeclarationError with file and line of every
+        problem."""
+        raise NotImplementedError
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        return cls.ATTRIBUTES
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        return dg.ComponentTypeSpec(
+            description=cls.__doc__, tags=[*cls.TAGS], owners=[OWNER], produces=[*cls.PRODUCES]
+        )
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
+        """Raises DeclarationError, as ``read``."""
+        return cls(cls.read(values_of(attributes), source_of(context)))
 
 
 def place_in_project(context: dg.ComponentLoadContext) -> str:

@@ -116,6 +116,11 @@ class _YamlScaffolder(dg.Scaffolder[Any]):
         (request.target_path / DECLARATION).write_text(head + text)
 
 
+def _folder(request: dg.ScaffoldRequest[Any]) -> Path:
+    """The folder of the declaration: with ``append`` the target is the file in it."""
+    return request.target_path.parent if request.append else request.target_path
+
+
 def modeline(folder: Path, project: Path | None) -> str:
     """The line by which editors find the schema of the YAML; empty in a project without one."""
     if project is None or not (project / SCHEMA_FILE).is_file():
@@ -133,7 +138,7 @@ class TopicScaffolder(_YamlScaffolder):
 
     def document(self, request: dg.ScaffoldRequest[Any]) -> str:
         params: TopicParameters = request.params
-        folder = request.target_path.parent if request.append else request.target_path
+        folder = _folder(request)
         name = params.name or folder.name
         contract = f"{table_part(name)}.schema.json"
         if not (folder / contract).exists():
@@ -171,7 +176,7 @@ class QualityScaffolder(_YamlScaffolder):
 
     def document(self, request: dg.ScaffoldRequest[Any]) -> str:
         params: QualityParameters = request.params
-        folder = request.target_path.parent if request.append else request.target_path
+        folder = _folder(request)
         return QUALITY.format(
             type=request.type_name,
             topic=_scalar(params.topic or folder.name),
