@@ -6,6 +6,7 @@ judging (``model.declaration.parse_topic``), because they know the remedy; this 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,15 +110,15 @@ class DeclaredComponent(dg.Component):
     PRODUCES: ClassVar[Sequence[str]]
     """Kinds of definitions, for `dg list components`."""
 
+    @abstractmethod
     def __init__(self, declared: Any) -> None:
         """``declared``: what :meth:`read` made of the attributes."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def read(cls, values: Mapping[str, Any], source: Source) -> Any:
         """What the attributes declare. Raises DeclarationError with file and line of every
         problem."""
-        raise NotImplementedError
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
