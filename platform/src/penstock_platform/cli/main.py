@@ -58,7 +58,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "table": (
         "table",
-        "Parse the windows of a topic into its silver table again.",
+        "Show rows of the lake's tables; parse a topic into its silver table again.",
     ),
     "audit": (
         "audit",

@@ -1,8 +1,9 @@
-"""``penstock table remake TOPIC``."""
+"""``penstock table show | remake``."""
 
 from __future__ import annotations
 
 import click
+from rich.markup import escape
 
 from penstock_platform.cli.balance import unbalanced
 from penstock_platform.cli.console import (
@@ -13,6 +14,7 @@ from penstock_platform.cli.console import (
     progress_console,
     settings,
 )
+from penstock_platform.cli.console import table as grid
 from penstock_platform.cli.errors import ERROR, NOT_BALANCED
 from penstock_platform.cli.project import Connections, DagsterApi
 from penstock_platform.cli.reruns import rerun_all
@@ -25,6 +27,8 @@ from penstock_platform.cli.window import (
     rerun_summary,
 )
 from penstock_platform.kafka.model import TopicRef
+from penstock_platform.lake.errors import MissingTableError
+from penstock_platform.lake.spark_session import CATALOG
 from penstock_platform.reconciliation.silver_versions import parsed_into
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.model.declaration import (
@@ -36,10 +40,43 @@ from penstock_platform.topics.model.declaration import (
 from penstock_platform.windows.model.window import Window
 from penstock_platform.windows.store import WindowStore
 
+ROWS_SHOWN = 20
+ROWS_SHOWN_MAX = 10_000
+
 
 @click.group()
 def command() -> None:
-    """The silver tables of topics."""
+    """The tables of the lake."""
+
+
+@command.command()
+@click.argument("table")
+@click.option(
+    "--rows",
+    default=ROWS_SHOWN,
+    show_default=True,
+    type=click.IntRange(1, ROWS_SHOWN_MAX),
+    help="How many rows at most.",
+)
+@output_option
+def show(table: str, rows: int, output: str) -> None:
+    """Show rows of TABLE (lake.silver.orders, or silver.orders), in any order."""
+    name = table if table.startswith(f"{CATALOG}.") else f"{CATALOG}.{table}"
+    try:
+        found = Connections(settings()).lake.first_rows(name, rows)
+    except MissingTableError as error:
+        raise CommandError(str(error), fix="name one as lake.silver.orders") from error
+    shown = [{name: _text(value) for name, value in row.items()} for row in found.to_pylist()]
+    if output == "json":
+        print_json(shown)
+        return
+    cells = [["–" if v is None else escape(str(v)) for v in row.values()] for row in shown]
+    console().print(grid(found.column_names, cells))
+
+
+def _text(value: object) -> object:
+    """Bytes as the text that they mostly are."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 @command.command()

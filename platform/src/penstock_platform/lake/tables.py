@@ -125,6 +125,10 @@ class Lake:
         """``offsets`` under the name that the third equation uses."""
         return self.offsets(table, window_id)
 
+    def first_rows(self, table: str, limit: int) -> pa.Table:
+        """Up to ``limit`` rows of any table, in any order. Raises LakeError, MissingTableError."""
+        return self._table(table).scan(limit=limit).to_arrow()
+
     def scan_table(
         self,
         table: str,
