@@ -72,7 +72,7 @@ def test_up_changes_nothing_when_the_new_definitions_do_not_load(
 
     monkeypatch.setattr(stack, "require_valid", broken)
     settings = Settings(home=tmp_path)
-    with pytest.raises(ServiceError, match=r"(?s)defs.yaml:5.*go on.*penstock up"):
+    with pytest.raises(ServiceError, match=r"(?s)defs.yaml:5.*continue.*penstock up"):
         stack._load_first(settings, Running(settings), said.append)  # type: ignore[arg-type]
     assert [progress.phase for progress in said] == ["working"]
     stack._load_first(settings, Running(settings, pid=None), said.append)  # type: ignore[arg-type]

@@ -220,7 +220,7 @@ def test_an_unreadable_state_starts_over(home: Home) -> None:
 
 
 def test_the_watcher_shows_that_it_looks(home: Home) -> None:
-    with pytest.raises(NotReady, match="not looked yet"):
+    with pytest.raises(NotReady, match="not run yet"):
         probe_watcher(home.settings)
     home.look()
     assert "looks" in probe_watcher(home.settings)
