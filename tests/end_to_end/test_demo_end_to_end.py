@@ -31,6 +31,12 @@ DEMO_SECONDS_MAX = 3 * 3600  # against hanging; a quiet machine needs three minu
 PORTS = ("KAFKA_PORT", "S3_PORT", "SPARK_PORT", "DAGSTER_PORT", "DAGSTER_CODE_SERVER_PORT")
 
 
+def ends_of_logs(home: Path) -> str:
+    """What the services wrote last; the directory does not outlive the test."""
+    logs = (home / "logs" / f"{service}.log" for service in ("daemon", "workers", "code"))
+    return "".join(f"\n{log}:\n{log.read_text()[-6000:]}" for log in logs if log.is_file())
+
+
 @pytest.mark.timeout(DEMO_SECONDS_MAX + 1800)
 def test_the_demo_goes_as_planned(tmp_path: Path) -> None:
     home = tmp_path / ".penstock"
@@ -48,7 +54,7 @@ def test_the_demo_goes_as_planned(tmp_path: Path) -> None:
         timeout=DEMO_SECONDS_MAX,
         check=False,
     )
-    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:] + ends_of_logs(home)
     assert "All went as planned" in run.stdout
     alerts = [json.loads(line) for line in (home / "alerts.jsonl").read_text().splitlines()]
     sabotaged: dict[str, tuple[str, dict[str, Any]]] = {}

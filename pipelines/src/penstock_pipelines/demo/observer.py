@@ -5,7 +5,7 @@ Every check, alert and re-run in the demo is the platform's own, or the user's o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,23 @@ class Observer:
         book = BookStore.of(self._penstock).newest_book(window.ref, window.sequence)
         findings = [f for r in (book.equations if book else ()) for f in r.findings]
         return {str(f.incarnation) for f in findings if f.state is WindowState.UNAUDITED}
+
+    def open_windows(self) -> list[str]:
+        """The newest window of each topic, and all with records that are not decided or UNAUDITED:
+        for the message of a demo that stops. Empty while the broker is away."""
+        try:
+            return [line for topic in self._first for line in self._open_windows(topic)]
+        except ClusterError:
+            return []
+
+    def _open_windows(self, topic: str) -> Iterator[str]:
+        windows = self.windows(topic)
+        for seen in windows:
+            is_open = not seen.decided or seen.state is WindowState.UNAUDITED
+            if seen is windows[-1] or (seen.window.record_count and is_open):
+                silent = ", ".join(sorted(self.incarnations_unaudited(seen.window)))
+                unclaimed = f", no claims of {silent}" if silent else ""
+                yield f"{topic} {seen.window.window}: {seen.state}{unclaimed}"
 
     def movement(self) -> tuple[tuple[str, ...], int]:
         """What changes while the platform works: states of windows with records, alerts."""

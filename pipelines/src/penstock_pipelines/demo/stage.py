@@ -305,6 +305,7 @@ class Stage:
                         raise DemoError(
                             f"waited {now - began:.0f} s without success for {what}; "
                             + ("nothing moves" if movement == before else "other things go on")
+                            + "".join(f"\n  {line}" for line in self.observer.open_windows())
                         )
                     before, moved = movement, now
                 self.clock.sleep(POLL_SECONDS)
