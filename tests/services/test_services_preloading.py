@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from dagster import DagsterInstance
+from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 
 from penstock_services import instance_storage, workers
 from penstock_services.preloading import Definitions, load_definitions, signature_of
@@ -127,17 +128,32 @@ def test_a_run_drops_definitions_that_have_changed(
     assert project[1] not in sys.modules
 
 
-def test_migrations_are_read_once_in_a_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "dagster.yaml").write_text(
+def declare_storage(folder: Path) -> None:
+    (folder / "dagster.yaml").write_text(
         "telemetry: {enabled: false}\n"
         "storage:\n"
         "  custom:\n"
         "    module: penstock_services.instance_storage\n"
         "    class: QuickSqliteStorage\n"
-        f"    config: {{base_dir: {tmp_path / 'storage'}}}\n"
+        f"    config: {{base_dir: {folder / 'storage'}}}\n"
     )
+
+
+def test_a_database_that_is_locked_is_waited_for(tmp_path: Path) -> None:
+    """After SQLite's own 5 s a run that starts on a busy machine died of "database is locked"."""
+    declare_storage(tmp_path)
+    with DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert instance.schedule_storage is not None
+        for part in (instance.run_storage, instance.schedule_storage):
+            with part.connect() as connection:  # type: ignore[union-attr]
+                wait_ms = connection.exec_driver_sql("PRAGMA busy_timeout").scalar()
+            assert wait_ms == SQLITE_BUSY_TIMEOUT_SECONDS * 1000
+
+
+def test_migrations_are_read_once_in_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare_storage(tmp_path)
     monkeypatch.setattr("dagster._core.storage.sql.ScriptDirectory", None)
     with DagsterInstance.from_config(str(tmp_path)) as instance:
         assert instance.get_runs() == []

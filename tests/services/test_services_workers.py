@@ -124,5 +124,29 @@ def test_deaths_in_words(code: str, words: str) -> None:
     assert (words in said) if words else said == ""
 
 
+def test_a_report_that_fails_is_tried_again_three_times(
+    server: WorkerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run would count as starting until Dagster's timeout, and keep its place meanwhile."""
+    reports: list[Job] = []
+
+    def fork(job: Job) -> int:
+        reports.append(job)
+        return begin(job)
+
+    def begin(job: Job) -> int:
+        pid = os.posix_spawn("/bin/false", ["false"], os.environ)
+        server._running[pid] = job
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return pid
+
+    monkeypatch.setattr(server, "_fork", fork)
+    pid = begin(Job("run", "arguments"))
+    assert server._reap() is None
+    died = f"its process {pid} left with code 1"
+    assert reports == [Job("run", "arguments", died, number) for number in (1, 2, 3)]
+    assert not server._running
+
+
 def test_the_socket_is_the_owners(server: WorkerServer, path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0

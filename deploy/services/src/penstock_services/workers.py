@@ -48,6 +48,8 @@ from penstock_services.preloading import (
 LOG = logging.getLogger("penstock.workers")
 REQUEST_BYTES_MAX = 4_000_000
 REQUEST_SECONDS = 10.0
+# A report may fail for what ended the run: a database that stays locked.
+REPORTS_MAX = 3
 END_SECONDS = 6.0
 END_POLL_SECONDS = 0.05
 # Changed definitions are reloaded by each run until this process is old enough to start over.
@@ -63,6 +65,8 @@ class Job:
     run_id: str
     arguments: str  # ExecuteRunArgs, serialised
     died: str = ""
+    reports: int = 0
+    """Processes so far that were to report it."""
 
 
 class WorkerServer:
@@ -191,10 +195,12 @@ class WorkerServer:
                 return None
             job = self._running.pop(pid, None)
             died = _death(pid, status)
-            if job is None or not died or job.died:
+            if job is None or not died:
                 continue
             LOG.warning("run %s: %s", job.run_id, died)
-            report = Job(job.run_id, job.arguments, died)
+            if job.reports == REPORTS_MAX:
+                continue
+            report = Job(job.run_id, job.arguments, job.died or died, job.reports + 1)
             if self._fork(report) == 0:
                 return report
         return None
