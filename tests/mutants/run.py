@@ -67,6 +67,7 @@ APPENDS = (
     "log/test_log_group_flush",
     "log/test_log_producers",
     "log/test_log_recovery",
+    "log/test_epoch_recovery",
     "transactions/test_txn_log",
 )
 SUBJECTS |= {
@@ -165,12 +166,19 @@ SUBJECTS |= {
             "log/test_log_retention",
             "log/test_topic_deletion",
         ),
-        ("log/segment_checkpoint",): ("log/test_log_checkpoints",),
+        ("log/segment_checkpoint",): (
+            "log/test_log_checkpoints",
+            "log/test_checkpoint_writing",
+            "log/test_checkpoint_crashes",
+        ),
         ("log/scan",): ("log/test_scan",),
         ("log/offset_index", "log/time_index", "log/index_file"): ("log/test_index_files",),
         ("log/recovery", "log/recovery_report"): (
             "log/test_log_recovery",
+            "log/test_epoch_recovery",
             "log/test_log_checkpoints",
+            "log/test_checkpoint_writing",
+            "log/test_checkpoint_crashes",
             "log/test_log_kills",
             "log/test_log_producers",
             "log/test_log_rolling",

@@ -57,9 +57,9 @@ OPTIONS += [
     for name in (
         "test_log_compaction.py::test_every_crash_leaves_a_log_with_the_same_table",
         "test_log_compaction.py::test_transactions_are_compacted_as_a_committed_reader_sees_them",
-        "test_log_checkpoints.py::test_kills_and_power_cuts_find_the_same_with_checkpoints_and_"
+        "test_checkpoint_crashes.py::test_kills_and_power_cuts_find_the_same_with_checkpoints_and_"
         "without",
-        "test_log_checkpoints.py::test_a_crash_at_each_step_of_a_checkpoint",
+        "test_checkpoint_crashes.py::test_a_crash_at_each_step_of_a_checkpoint",
     )
 ]
 PLUGINS_LEFT_OUT = ["cacheprovider", "xdist", "timeout", "faulthandler"]
