@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -391,6 +392,20 @@ def test_topics_of_the_cluster_and_what_is_declared(
         "lag": 5,
     }
     assert "drift: retention.ms is 60000" in run(topic_command, "describe", "shop.orders").output
+
+
+def test_a_topic_without_windows_says_so(ready: Any, run: Run) -> None:
+    shown = run(topic_command, "describe", "shop.orders").output
+    assert "no window is frozen yet" in shown
+    assert "None" not in shown
+
+
+def test_the_list_of_windows_fits_a_terminal_of_100_columns(ready: Any, run: Run) -> None:
+    ready.landed(20)
+    run(audit_command, "shop.orders")
+    shown = run(window_command, "list", "shop.orders").output
+    assert re.search(r"  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d *$", shown, re.MULTILINE), shown
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 100
 
 
 def test_topics_are_listed_while_dagster_is_away(

@@ -53,7 +53,7 @@ FILE = re.compile(r"`(\S+)`:$")
 SECTION = r"^\[{}\]$.*?(?=^\[|\Z)"
 # Values of a run. The first two kinds differ each time that they are shown, the others are kept.
 FREE = {
-    "time": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z",
+    "time": r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+Z)?",
     "seconds": r"\d+\.\d+ s\b",
     "rate": r"[\d,]+/s\b",
 }

@@ -8,6 +8,7 @@ from penstock_platform.reconciliation.model.books import (
     Finding,
     WindowState,
 )
+from penstock_platform.reconciliation.model.recovery import RerunSource, SourceKind, with_source
 
 LOST = OffsetRange(2, 17, 20)
 
@@ -26,6 +27,12 @@ def result(*findings: Finding, **detail: int | str) -> EquationResult:
 def test_details_that_are_zero_are_not_shown() -> None:
     shown = equation_metadata(result(rows=100, legal_holes=0))
     assert shown == {"state": "BALANCED", "expected": 100, "found": 100, "detail/rows": 100}
+
+
+def test_what_a_rerun_reads_is_one_sentence() -> None:
+    shown = equation_metadata(with_source(result(rows=100), RerunSource(SourceKind.LOG)))
+    assert list(shown) == ["state", "expected", "found", "detail/rows", "rerun"]
+    assert shown["rerun"] == "a re-run reads the log, which has every offset of the window"
 
 
 def test_the_table_of_findings_has_no_empty_columns() -> None:

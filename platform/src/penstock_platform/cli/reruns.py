@@ -1,6 +1,7 @@
 """Landing windows again through Dagster: one run a partition key, a bounded number at once.
 
-What ``penstock window rerun`` does; the command itself only reads options and prints.
+What ``penstock window rerun`` and ``penstock table remake`` do; the commands themselves only read
+options and print.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
+import click
+
 from penstock_platform.cli.dagster_api import DagsterApi, DagsterApiError, RunOutcome
 from penstock_platform.clock import from_iso
 from penstock_platform.connections import Connections
@@ -22,8 +25,27 @@ from penstock_platform.topics.names import JOB_TAG, LAND, TOPIC_TAG, WINDOW_ID_T
 from penstock_platform.windows.model.window import ChainError, Window
 from penstock_platform.windows.store import WindowStore
 
+RUN_TIMEOUT_SECONDS = 900.0
+RERUNS_AT_ONCE = 2
+RERUNS_AT_ONCE_MAX = 16
 PERSON_WAITS = "20"  # Dagster's run priority
 Progress = Callable[[str], None]
+Command = Callable[..., None]
+
+
+def rerun_options(command: Command) -> Command:
+    """The options of a command that launches runs: how many at a time, and how long each."""
+    at_once = click.option(
+        "--at-once",
+        default=RERUNS_AT_ONCE,
+        show_default=True,
+        type=click.IntRange(1, RERUNS_AT_ONCE_MAX),
+        help="Runs at a time.",
+    )
+    timeout = click.option(
+        "--timeout", default=RUN_TIMEOUT_SECONDS, show_default=True, help="Seconds for each run."
+    )
+    return at_once(timeout(command))
 
 
 @dataclass(frozen=True, slots=True)

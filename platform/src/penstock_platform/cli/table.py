@@ -17,15 +17,9 @@ from penstock_platform.cli.console import (
 from penstock_platform.cli.console import table as grid
 from penstock_platform.cli.errors import ERROR, NOT_BALANCED
 from penstock_platform.cli.project import Connections, DagsterApi
-from penstock_platform.cli.reruns import rerun_all
+from penstock_platform.cli.reruns import rerun_all, rerun_options
 from penstock_platform.cli.topic import declarations
-from penstock_platform.cli.window import (
-    RERUNS_AT_ONCE,
-    RERUNS_AT_ONCE_MAX,
-    RUN_TIMEOUT_SECONDS,
-    print_reruns,
-    rerun_summary,
-)
+from penstock_platform.cli.window import print_reruns, rerun_summary
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.lake.errors import MissingTableError
 from penstock_platform.lake.spark_session import CATALOG
@@ -84,16 +78,7 @@ def _text(value: object) -> object:
 @click.option(
     "--all", "everything", is_flag=True, help="Also windows that are parsed into it already."
 )
-@click.option(
-    "--at-once",
-    default=RERUNS_AT_ONCE,
-    show_default=True,
-    type=click.IntRange(1, RERUNS_AT_ONCE_MAX),
-    help="Runs at a time.",
-)
-@click.option(
-    "--timeout", default=RUN_TIMEOUT_SECONDS, show_default=True, help="Seconds for each run."
-)
+@rerun_options
 @output_option
 @click.pass_context
 def remake(

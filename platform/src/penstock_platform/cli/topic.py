@@ -103,8 +103,15 @@ def describe(topic: str, output: str) -> None:
         return
     out = console()
     out.print(f"[bold]{topic}[/]  topic id {document['topic_id']}")
-    out.print(f"  cluster {document['cluster_id']}, {document['partitions']} partitions")
-    out.print(f"  windows {document['windows']}, complete through {document['complete_through']}")
+    windows = document["windows"]
+    number = document["partitions"]
+    partitions = f"{number} {'partition' if number == 1 else 'partitions'}"
+    out.print(f"  cluster {document['cluster_id']}, {partitions}")
+    out.print(
+        f"  windows {windows}, complete through {document['complete_through']}"
+        if windows
+        else "  no window is frozen yet"
+    )
     for line in document["drift"] or ():
         out.print(f"  [yellow]drift:[/] {line}")
     columns = ("partition", "log_start", "last_stable", "end", "frozen", "landed", "lag")

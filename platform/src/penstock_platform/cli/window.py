@@ -21,7 +21,13 @@ from penstock_platform.cli.console import (
 from penstock_platform.cli.errors import ERROR, NOT_BALANCED
 from penstock_platform.cli.incarnation import EVERY, chains_of, incarnation_option
 from penstock_platform.cli.project import Connections, DagsterApi
-from penstock_platform.cli.reruns import Rerun, quarantining, rerun_all, windows_between
+from penstock_platform.cli.reruns import (
+    Rerun,
+    quarantining,
+    rerun_all,
+    rerun_options,
+    windows_between,
+)
 from penstock_platform.cli.topic import declarations
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.ranges import OffsetRange
@@ -35,9 +41,6 @@ from penstock_platform.topics.model.declaration import bronze_table, table_part
 from penstock_platform.windows.model.window import Window
 from penstock_platform.windows.store import WindowStore, window_uri
 
-RUN_TIMEOUT_SECONDS = 900.0
-RERUNS_AT_ONCE = 2
-RERUNS_AT_ONCE_MAX = 16
 FINE_STATES = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRED})
 RANGES_SHOWN = 20
 STYLES = {
@@ -126,7 +129,7 @@ def print_windows(rows: list[dict[str, Any]]) -> None:
             *([row["topic"]] if several else []),
             *(_cell(row[c]) for c in columns[:-1]),
             _state(row),
-            row["proven_at"] or "–",
+            seconds_of(row["proven_at"]),
         ]
         for row in rows
     ]
@@ -139,6 +142,11 @@ def _cell(value: object) -> str:
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def seconds_of(time: str) -> str:
+    """A time in a table, in UTC and short enough for a terminal of 100 columns."""
+    return time[:19].replace("T", " ") or "–"
 
 
 def _state(row: dict[str, Any]) -> str:
@@ -302,16 +310,7 @@ def print_book(book: dict[str, Any], number: int) -> None:
 @click.option("--from", "first", default=None, metavar="WINDOW", help="The first of a range.")
 @click.option("--to", "last", default=None, metavar="WINDOW", help="The last of a range.")
 @click.option("--quarantined", is_flag=True, help="Only windows with records in quarantine.")
-@click.option(
-    "--at-once",
-    default=RERUNS_AT_ONCE,
-    show_default=True,
-    type=click.IntRange(1, RERUNS_AT_ONCE_MAX),
-    help="Runs at a time.",
-)
-@click.option(
-    "--timeout", default=RUN_TIMEOUT_SECONDS, show_default=True, help="Seconds for each run."
-)
+@rerun_options
 @output_option
 @click.pass_context
 def rerun(

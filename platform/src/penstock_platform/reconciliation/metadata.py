@@ -8,6 +8,11 @@ from typing import Any
 import dagster as dg
 
 from penstock_platform.reconciliation.model.books import EquationResult, Finding, WindowState
+from penstock_platform.reconciliation.model.recovery import (
+    SENTENCE_KEY,
+    SOURCE_KEY,
+    rerun_sentence,
+)
 from penstock_platform.topics.metadata import table
 
 FINDING_SCHEMA = dg.TableSchema(
@@ -22,8 +27,8 @@ FINDING_SCHEMA = dg.TableSchema(
     ]
 )
 
-
 RANGES_IN_SENTENCE_MAX = 3
+RERUN = (SOURCE_KEY, SENTENCE_KEY)  # shown as one sentence
 
 
 def findings_table(findings: Sequence[Finding]) -> dg.TableMetadataValue:
@@ -50,12 +55,15 @@ def equation_metadata(result: EquationResult) -> dict[str, Any]:
     Details that are zero are left out: Dagster sorts a check's keys, plots each number, and would
     show them first.
     """
+    details = {key: value for key, value in result.detail.items() if value and key not in RERUN}
     metadata: dict[str, Any] = {
         "state": str(result.state),
         "expected": result.expected,
         "found": result.found,
-        **{f"detail/{key}": value for key, value in result.detail.items() if value},
+        **{f"detail/{key}": value for key, value in details.items()},
     }
+    if rerun_sentence(result):
+        metadata["rerun"] = rerun_sentence(result)
     if result.findings:
         metadata["findings"] = findings_table(result.findings)
     return metadata
