@@ -123,6 +123,58 @@ def test_one_checkpoint_at_a_time_and_none_where_nothing_is_new(bench: Bench) ->
     assert log.bytes_to_check == log.segments[-1].size
 
 
+@pytest.mark.parametrize("base", [0, 1], ids=["first segment", "second segment"])
+def test_a_flush_that_ends_first_leaves_the_checkpoint_that_is_being_written(
+    bench: Bench, base: int
+) -> None:
+    """With flush.messages=1 a sync for producers may overtake the one with a checkpoint."""
+    log = bench.open()
+    for value in "ab"[:base]:
+        bench.append(log, value)
+        log.roll()
+    bench.append(log, "c")
+    size = log.size_bytes
+    first = log.flush_job(with_checkpoint=True)
+    bench.append(log, "d")
+    second = log.flush_job()
+    assert first is not None and second is not None
+    for job in (second, first):
+        job.run()
+        log.flushed(job)
+    assert checkpoints(bench) == [base + 1]
+    assert log.bytes_to_check == log.size_bytes - size
+    assert bench.reopen_after_kill(log).recovered.bytes_checked == log.bytes_to_check
+
+
+def test_a_checkpoint_of_a_segment_that_closes_while_it_is_written_goes(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a")
+    job = log.flush_job(with_checkpoint=True)
+    assert job is not None
+    log.flush()
+    log.roll()
+    assert checkpoints(bench) == []
+    job.run()
+    log.flushed(job)
+    assert checkpoints(bench) == []
+    bench.append(log, "b")
+    assert log.bytes_to_check == log.segments[-1].size
+    checkpoint(log)
+    assert checkpoints(bench) == [2]
+
+
+def test_a_checkpoint_that_a_start_could_not_remove_goes_with_the_next_flush(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a")
+    bench.files = bench.files.kill()
+    bench.files.put(bench.directory / f"{5:020d}.checkpoint", b"damaged")
+    bench.files.fail("remove", errno.EIO, path_part=".checkpoint")
+    log = bench.open()
+    assert checkpoints(bench) == [5]
+    log.flush()
+    assert checkpoints(bench) == []
+
+
 def test_a_clean_stop_keeps_the_checkpoint_of_the_end_alone(bench: Bench) -> None:
     log = bench.open()
     bench.append(log, "a")

@@ -165,7 +165,7 @@ class LogCheckpoints:
         self._directory = directory
         self._paths = [directory / name for name in sorted(names) if _is_checkpoint(name)]
         self._saved = (-1, 0)  # base offset of the segment, bytes of it below the newest
-        self._under_way = False
+        self._under_way: CheckpointWrite | None = None
 
     def find(self, segments: Sequence[Segment], recovery_point: int) -> Checkpoint | None:
         """The newest one from which the log can be checked; all others are removed. OSError.
@@ -208,7 +208,7 @@ class LogCheckpoints:
     ) -> CheckpointWrite | None:
         """What is to be written when the log is on the disk as far as it goes now. None where there
         is nothing to be written, or it cannot be."""
-        if self._under_way or not self.bytes_behind(active):
+        if self._under_way is not None or not self.bytes_behind(active):
             return None
         path = self._path(end_offset)
         try:
@@ -216,21 +216,26 @@ class LogCheckpoints:
         except OSError as problem:
             _log.warning("%s cannot be written: %s", path, problem)
             return None
-        self._under_way = True
+        write = CheckpointWrite(active.state(end_offset), producers.copy(), active.file, file)
+        self._under_way = write
         self._paths.append(path)
-        return CheckpointWrite(active.state(end_offset), producers.copy(), active.file, file)
+        return write
 
     def flushed(self, write: CheckpointWrite | None, recovery_point: int, active: Segment) -> None:
         """The log is on the disk below the recovery point, and what was to be written has been."""
         if write is not None:
-            self._under_way = False
+            self._under_way = None
             if write.is_written:
                 self._saved = (write.state.base_offset, write.state.written.size)
                 self._remove([path for path in self._paths if path != write.path])
             else:
                 self._remove([write.path])
-        if self._paths and self._saved[0] != active.base_offset <= recovery_point:
-            self._remove(self._paths)
+        if self._saved[0] != active.base_offset <= recovery_point:
+            # But not the first one of the active segment: another flush may end before its own.
+            under_way = self._under_way
+            is_of_active = under_way and under_way.state.base_offset == active.base_offset
+            kept = under_way.path if under_way and is_of_active else None
+            self._remove([path for path in self._paths if path != kept])
 
     def _remove(self, paths: Sequence[Path]) -> None:
         for path in list(paths):
