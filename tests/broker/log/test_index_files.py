@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from crc32c import crc32c
 
+from penstock_broker.log.files import OsFiles
 from penstock_broker.log.index_file import IndexDamagedError, IndexFile, pack, unpack
 from penstock_broker.log.offset_index import OffsetIndex
 from penstock_broker.log.time_index import TimeIndex
@@ -138,17 +139,71 @@ def test_a_file_that_is_cut_while_it_is_used() -> None:
         sealed.floor(590)
 
 
-def test_the_largest_offsets_are_not_looked_for_in_what_ends_the_file() -> None:
+@pytest.mark.parametrize("count", [1, 512])
+def test_the_largest_offsets_are_not_looked_for_in_what_ends_the_file(count: int) -> None:
+    """In the first block, and in a later one."""
     files, largest = MemFiles(), 2**31 - 1
-    filled([(0, 0), (largest - 1, 5)], files).save()
+    filled([*((number, 0) for number in range(count)), (largest - 1, 5)], files).save()
     sealed = OffsetIndex(files, PATH)
     sealed.attach()
     assert sealed.floor(largest) == (largest - 1, 5)
 
 
-def test_a_count_that_is_not_that_of_the_entries() -> None:
+@pytest.mark.parametrize("size", [0, 1, 4, 11])
+def test_a_file_that_is_shorter_than_its_end(size: int) -> None:
     files = MemFiles()
-    body = struct.pack(">2I4sI", 7, 8, b"PIDX", 2)
+    filled([], files).save()
+    files.open(PATH).truncate(size)
+    with pytest.raises(IndexDamagedError, match=f"an impossible size, {size} bytes"):
+        OffsetIndex(files, PATH).load()
+
+
+def test_an_index_that_is_made_again_is_searched_as_it_is_now() -> None:
+    """Of the old one, a block has been read, and the file is open."""
+    index = filled(ENTRIES)
+    index.save()
+    index.attach()
+    assert index.floor(6) == (5, 70)
+    index.clear()
+    index.append(6, 80)
+    index.save()
+    index.attach()
+    assert (index.floor(6), index.last(), index.floor(5)) == ((6, 80), (6, 80), None)
+
+
+def test_a_file_that_is_brought_into_memory_is_checked_again() -> None:
+    files = MemFiles()
+    filled(ENTRIES, files).save()
+    index = OffsetIndex(files, PATH)
+    index.attach()
+    assert index.last() == (9, 140)
+    files.put(PATH, b"changed meanwhile")
+    with pytest.raises(IndexDamagedError):
+        index.load()
+
+
+def test_an_index_in_memory_or_removed_holds_no_file_open(tmp_path: Path) -> None:
+    files = OsFiles()
+    index = OffsetIndex(files, tmp_path / "i.index")
+    index.append(1, 2)
+    index.save()
+    for end in (index.load, index.clear, lambda: index.restore((array("I"), array("I")))):
+        index.attach()
+        assert (index.last(), files.open_files) == ((1, 2), 1)
+        end()
+        assert files.open_files == 0
+    index.attach()
+    assert index.last() == (1, 2)
+    index.remove()
+    assert files.open_files == 0
+
+
+@pytest.mark.parametrize(("magic", "count"), [(b"PIDX", 2), (b"PIDX", 0), (b"XIDP", 1)])
+def test_a_count_that_is_not_that_of_the_entries_or_another_format(
+    magic: bytes, count: int
+) -> None:
+    files = MemFiles()
+    body = struct.pack(">2I4sI", 7, 8, magic, count)
     files.put(PATH, body + struct.pack(">I", crc32c(body)))
     with pytest.raises(IndexDamagedError, match="does not match its checksum"):
         IndexFile(files, PATH, "I").load()

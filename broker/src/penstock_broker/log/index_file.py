@@ -69,7 +69,7 @@ class IndexFile:
 
     __slots__ = (
         "_block", "_block_keys", "_block_number", "_code", "_count", "_entry", "_file", "_files",
-        "_keys", "_values", "path",
+        "_pairs", "path",
     )  # fmt: skip
 
     def __init__(self, files: Files, path: Path, code: Code) -> None:
@@ -77,8 +77,7 @@ class IndexFile:
         self._files = files
         self._code = code
         self._entry = Struct(f">2{code}")
-        self._keys: array[int] | None = array(code)
-        self._values: array[int] | None = array(code)
+        self._pairs: Pairs | None = (array(code), array(code))
         self._file: File | None = None
         self._count = 0
         self._block = b""
@@ -86,8 +85,8 @@ class IndexFile:
         self._block_keys: array[int] = array("q")
 
     def __len__(self) -> int:
-        if self._keys is not None:
-            return len(self._keys)
+        if self._pairs is not None:
+            return len(self._pairs[0])
         self._opened()
         return self._count
 
@@ -114,17 +113,19 @@ class IndexFile:
 
     def entry(self, number: int) -> tuple[int, int]:
         """The entry at a position, from 0."""
-        if self._keys is not None and self._values is not None:
-            return self._keys[number], self._values[number]
+        if self._pairs is not None:
+            keys, values = self._pairs
+            return keys[number], values[number]
         size = self._entry.size
         key, value = self._entry.unpack(self._opened().read(number * size, size))
         return key, value
 
     def floor(self, key: int) -> tuple[int, int] | None:
         """The last entry whose key is not above ``key``; None where all are."""
-        if self._keys is not None and self._values is not None:
-            number = bisect_right(self._keys, key) - 1
-            return (self._keys[number], self._values[number]) if number >= 0 else None
+        if self._pairs is not None:
+            keys, values = self._pairs
+            number = bisect_right(keys, key) - 1
+            return (keys[number], values[number]) if number >= 0 else None
         file = self._opened()
         number = bisect_right(self._block_keys, key) - 1
         if number < 0:
@@ -157,14 +158,14 @@ class IndexFile:
 
     def restore(self, pairs: Pairs) -> None:
         """Have these entries, in memory."""
-        self.clear()
-        self._keys, self._values = pairs
+        self._pairs = pairs
+        self._file = None
 
     def save(self) -> None:
         """Write the file, whole."""
         keys, values = self._in_memory()
         data = pack((keys, values))
-        head = _TRAILER.pack(_MAGIC, len(keys), 0)[:-4]
+        head = _MAGIC + len(keys).to_bytes(4, "big")
         crc = crc32c(head, crc32c(data))
         file = self._files.open(self.path, create=True)
         file.write_parts((data, head, crc.to_bytes(4, "big")), 0)
@@ -172,7 +173,7 @@ class IndexFile:
 
     def attach(self) -> None:
         """Use the file of a closed segment, when it is first needed."""
-        self._keys = self._values = self._file = None
+        self._pairs = self._file = None
         self._block_number = -1
 
     def load(self) -> None:
@@ -183,8 +184,7 @@ class IndexFile:
 
     def clear(self) -> None:
         """Remove every entry, to be rebuilt in memory."""
-        self._keys, self._values = array(self._code), array(self._code)
-        self._file = None
+        self.restore((array(self._code), array(self._code)))
 
     def close(self) -> None:
         """Close the file."""
@@ -195,10 +195,10 @@ class IndexFile:
         self._file = None
         self._files.remove(self.path)
 
-    def _in_memory(self) -> tuple[array[int], array[int]]:
-        if self._keys is None or self._values is None:
+    def _in_memory(self) -> Pairs:
+        if self._pairs is None:
             raise ValueError(f"{self.path.name} is sealed")
-        return self._keys, self._values
+        return self._pairs
 
     def _opened(self) -> File:
         """The file, checked as a whole once."""
@@ -209,7 +209,7 @@ class IndexFile:
                 raise IndexDamagedError(f"{self.path} is missing") from None
             data = file.read(0, file.size())
             body = len(data) - _TRAILER.size
-            if body < 0 or body % self._entry.size:
+            if len(data) < _TRAILER.size or body % self._entry.size:
                 raise IndexDamagedError(f"{self.path} has an impossible size, {len(data)} bytes")
             magic, count, crc = _TRAILER.unpack_from(data, body)
             whole = magic == _MAGIC and count == body // self._entry.size
