@@ -91,6 +91,23 @@ def test_its_file() -> None:
     assert list(index.entries()) == []
 
 
+def test_a_copy_of_that_moment_may_be_restored() -> None:
+    """In a checkpoint of the active segment."""
+    index = AbortedTransactions(disk(), PATH)
+    assert (index.has_entries(), index.copy()) == (False, b"")
+    index.add(FIRST)
+    data = index.copy()
+    assert (index.has_entries(), data) == (True, packed(FIRST))
+    index.add(SECOND)
+    assert data == packed(FIRST)
+    index.restore(data)
+    assert list(index.entries()) == [FIRST]
+    index.add(SECOND)
+    assert index.copy() == packed(FIRST, SECOND)
+    index.attach()
+    assert not index.has_entries(), "there is no file"
+
+
 def test_a_file_is_read_when_it_is_first_needed() -> None:
     files = disk(b"garbage")
     index = AbortedTransactions(files, PATH)

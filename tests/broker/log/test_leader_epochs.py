@@ -20,6 +20,15 @@ def test_an_epoch_ends_where_the_next_begins() -> None:
     assert epochs.end_of(9, 40) == (6, 40)
 
 
+def test_a_new_epoch_replaces_those_that_began_at_or_behind_it() -> None:
+    for offset, left in ((40, 3), (35, 2), (31, 2), (30, 1), (11, 1), (10, 0), (0, 0)):
+        epochs, entries = LeaderEpochs(), [(2, 10), (5, 30), (6, 35)]
+        for entry in entries:
+            epochs.assign(*entry)
+        assert epochs.assign(7, offset)
+        assert epochs.entries() == [*entries[:left], (7, offset)]
+
+
 def test_an_epoch_before_all_known_ones_ended_where_they_begin() -> None:
     """A log that was wiped and grew again says 0; one that retention shortened, its start."""
     epochs = LeaderEpochs()

@@ -91,6 +91,13 @@ def test_recompressing_much_is_for_a_thread() -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED, ids=str)
+def test_what_clients_send_by_default_is_opened_at_once(codec: Codec) -> None:
+    """16 KiB of records, as much as batch.size."""
+    batch = batch_of([NewRecord(None, b"v" * 1_000, NOW_MS)] * 16, codec)
+    assert look_inside(batch, LogConfig(), NOW_MS, LIGHT_OUTPUT_BYTES) is batch
+
+
+@pytest.mark.parametrize("codec", COMPRESSED, ids=str)
 def test_much_output_is_for_a_thread(codec: Codec) -> None:
     batch = batch_of([NewRecord(None, b"v" * LIGHT_OUTPUT_BYTES, NOW_MS)], codec)
     with pytest.raises(TooLargeError):

@@ -86,7 +86,8 @@ class IndexFile:
 
     def __len__(self) -> int:
         if self._pairs is not None:
-            return len(self._pairs[0])
+            keys, _ = self._pairs
+            return len(keys)
         self._opened()
         return self._count
 

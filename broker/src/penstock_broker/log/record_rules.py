@@ -48,9 +48,7 @@ LIGHT_RECORDS = 8_192
 RECORD_ERRORS_MAX = 1_000
 """Records that an answer names."""
 
-_TARGETS = {"uncompressed": Codec.NONE} | {
-    codec.name.lower(): codec for codec in Codec if codec is not Codec.NONE
-}
+_TARGETS = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for codec in Codec}
 
 
 class RecordsRefusedError(KafkaError):
