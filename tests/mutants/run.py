@@ -174,6 +174,7 @@ SUBJECTS |= {
         ("log/scan",): ("log/test_scan",),
         ("log/offset_index", "log/time_index", "log/index_file"): ("log/test_index_files",),
         ("log/recovery", "log/recovery_report"): (
+            "log/test_recovery_limits",
             "log/test_log_recovery",
             "log/test_epoch_recovery",
             "log/test_log_checkpoints",
@@ -194,9 +195,9 @@ SUBJECTS |= {
             "log/test_log_compaction",
             "log/test_log_kills",
         ),
+        ("log/data_directory",): ("log/test_data_directory", "log/test_local_metadata"),
         (
             "log/manager",
-            "log/data_directory",
             "log/checkpoint",
             "log/saving",
             "log/kept_offsets",
