@@ -280,6 +280,7 @@ def test_a_log_that_lost_all_its_segments_gives_no_offset_again(bench: Bench) ->
     bench.files.remove(path)
     log = bench.open(recovery_point=3)
     assert (cut_of(log).first_offset, cut_of(log).end_offset) == (0, 3)
+    assert (cut_of(log).position, cut_of(log).bytes_cut) == (0, 0)
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
     assert not log.recovered.clean
 

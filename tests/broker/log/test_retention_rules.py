@@ -165,6 +165,17 @@ def test_what_is_put_away_is_renamed_and_goes_when_its_time_has_come() -> None:
     assert len(trash) == 0
 
 
+def test_what_is_due_at_the_same_time_goes_in_the_order_in_which_it_came() -> None:
+    files, clock, trash = trash_of("a", "b", "c")
+    removed: list[str] = []
+    files.remove = lambda path: removed.append(path.name)  # type: ignore[method-assign]
+    for name in "bca":
+        trash.put_renamed([D / name], 10)
+    clock.advance(10)
+    assert trash.empty() == 3
+    assert removed == ["b", "c", "a"]
+
+
 def test_trees_go_whole() -> None:
     files, _, trash = trash_of()
     files.make_directory(D / "t-0")
@@ -207,6 +218,7 @@ def test_a_directory_that_is_given_up_is_not_touched() -> None:
     trash.give_up(D)
     started.pop()()
     assert (files.names(D), files.names(Path("/e"))) == (["a"], ["a.deleted"])
+    assert not trash._renames, "nothing is held of what has been done"
 
 
 @pytest.mark.parametrize("operation", ["rename", "remove"])

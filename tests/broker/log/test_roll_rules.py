@@ -82,7 +82,7 @@ def test_a_batch_needs_a_new_segment(
 @pytest.mark.parametrize("size", [1, 10**6])
 def test_an_empty_segment_takes_anything(size: int) -> None:
     piece = Piece(size=0, first_timestamp=0, offset_index=Index(80))
-    assert not rolls(piece, size=size, offset=2**40, time_ms=10**9)
+    assert rolls(piece, size=size, offset=2**40, time_ms=10**9) is False
     assert room(piece) == NO_ROOM
     assert NO_ROOM == (0, 0, -1, -1), "each batch is asked about"
     assert rolls(Piece(size=1), size=1_000)

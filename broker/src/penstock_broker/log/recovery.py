@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock_broker.log.files import Files, read_file
-from penstock_broker.log.leader_epochs import LeaderEpochs
+from penstock_broker.log.leader_epochs import NO_EPOCH, LeaderEpochs
 from penstock_broker.log.markers import read_marker
 from penstock_broker.log.open_transactions import AbortedTransaction
 from penstock_broker.log.producer_state import (
@@ -33,8 +33,6 @@ from penstock_broker.log.trash import DELETED_SUFFIX
 from penstock_broker.wire.records import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
 
 _log = logging.getLogger(__name__)
-
-NO_MORE_EPOCHS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +304,7 @@ def _cut_from(place: LogPlace, found: Recovered, number: int, reason: str, posit
             last.base_offset,
             found.end_offset,
             holes_below=found.holes_below,
-            epoch=NO_MORE_EPOCHS,
+            epoch=NO_EPOCH,
             on_batch=lambda batch: None,
         )
     place.files.sync_directory(place.directory)

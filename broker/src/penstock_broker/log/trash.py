@@ -61,7 +61,7 @@ class Trash:
                 with self._lock:
                     if job not in self._renames:
                         return
-                    if path != _deleted_name(path) and self._files.exists(path):
+                    if self._files.exists(path):
                         self._files.rename(path, _deleted_name(path))
             if self._files.exists(directory):
                 self._files.sync_directory(directory)
