@@ -189,13 +189,14 @@ SUBJECTS |= {
             "transactions/test_txn_log",
         ),
         ("log/compaction",): ("log/test_batch_filter", "log/test_compaction_rules"),
-        ("log/cleaner", "log/swap", "log/compaction_worker"): (
+        ("log/swap",): ("log/test_swap",),
+        ("log/cleaner", "log/compaction_worker"): (
             "log/test_compaction_rules",
             "log/test_log_cleaner",
             "log/test_log_compaction",
             "log/test_log_kills",
         ),
-        ("log/data_directory",): ("log/test_data_directory", "log/test_local_metadata"),
+        ("log/data_directory",): ("log/test_data_directory",),
         (
             "log/manager",
             "log/checkpoint",

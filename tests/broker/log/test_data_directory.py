@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import uuid
@@ -10,7 +11,14 @@ from pathlib import Path
 import pytest
 from storage_broker import DATA_DIR, Broker
 
-from penstock_broker.log.data_directory import DataDirectoryError, parse_log_directory_name
+from penstock_broker.log.data_directory import (
+    DataDirectoryError,
+    log_directory_name,
+    parse_log_directory_name,
+    read_topic_id,
+    take_directory,
+    write_topic_id,
+)
 from penstock_broker.log.files import OsFiles
 from penstock_broker.log.manager import LogManager
 from penstock_broker.testing import MemFiles, SimClock
@@ -79,7 +87,68 @@ def test_a_first_start_that_was_killed_is_made_again(tmp_path: Path) -> None:
     logs.close()
 
 
-def test_names_of_directories() -> None:
-    assert parse_log_directory_name("a-b.c_d-12") == ("a-b.c_d", 12)
-    for name in ("x", "-1", "x-", "x-1a", f"x-1.{uuid.uuid4().hex}-delete", ".lock"):
-        assert parse_log_directory_name(name) is None, name
+@pytest.mark.parametrize("operation", ["write", "rename"])
+def test_a_directory_that_cannot_be_formatted_is_released(operation: str) -> None:
+    files = MemFiles()
+    files.fail(operation, errno.ENOSPC, path_part="format")
+    with pytest.raises(OSError, match="No space left"):
+        take_directory(files, DATA_DIR)
+    take_directory(files, DATA_DIR).close()
+    assert files.get(DATA_DIR / "format") == b"version: 1\n"
+
+
+def test_a_directory_is_formatted_once() -> None:
+    files = MemFiles()
+    take_directory(files, DATA_DIR).close()
+    files.fail("write", errno.ENOSPC, path_part="format", times=5)
+    take_directory(files, DATA_DIR).close()
+
+
+def test_a_format_that_is_no_text_is_refused() -> None:
+    files = MemFiles()
+    files.put(DATA_DIR / "format", b"version: \xff")
+    with pytest.raises(DataDirectoryError, match="this broker reads version 1"):
+        take_directory(files, DATA_DIR)
+
+
+def test_what_is_there_instead_is_named() -> None:
+    files = MemFiles()
+    for name in ("a", "b", "c"):
+        files.put(DATA_DIR / name, b"")
+    with pytest.raises(DataDirectoryError, match=r"other files \(a, …\)"):
+        take_directory(files, DATA_DIR)
+    files.put(DATA_DIR / "meta.properties", b"")
+    with pytest.raises(DataDirectoryError, match="belongs to Apache Kafka"):
+        take_directory(files, DATA_DIR)
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("a-b.c_d", 12), ("x", 0), ("-", 10), ("1", 1)])
+def test_names_of_directories(topic: str, partition: int) -> None:
+    name = log_directory_name(topic, partition)
+    assert name == f"{topic}-{partition}"
+    assert parse_log_directory_name(name) == (topic, partition)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x", "1", "-1", "x-", "x-1a", "x-1.5", "x-01", "x-²", "x-٣", ".lock", "x--", "",
+     f"x-1.{uuid.UUID(int=5).hex}-delete"],
+)  # fmt: skip
+def test_names_that_are_of_no_log(name: str) -> None:
+    assert parse_log_directory_name(name) is None
+
+
+def test_the_topic_that_a_log_was_made_for() -> None:
+    files, path = MemFiles(), DATA_DIR / "partition.metadata"
+    files.make_directory(DATA_DIR)
+    assert read_topic_id(files, DATA_DIR) is None
+    files.put(path, b"x" * 100)
+    topic_id = uuid.UUID(int=5)
+    write_topic_id(files, DATA_DIR, topic_id)
+    assert files.get(path) == b"version: 0\ntopic_id: 00000000-0000-0000-0000-000000000005\n"
+    assert read_topic_id(files, DATA_DIR) == topic_id
+    for data in (b"", b"version: 0\n", b"topic_id: none\n", b"topic_id: \xff\n"):
+        files.put(path, data)
+        assert read_topic_id(files, DATA_DIR) is None
+    files.fail("read", errno.EIO)
+    assert read_topic_id(files, DATA_DIR) is None

@@ -12,6 +12,7 @@ A log's ``partition.metadata`` says for which topic it was made, in Kafka's form
 
 from __future__ import annotations
 
+import re
 import uuid
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from penstock_broker.log.files import Files, Lock, LockTakenError, read_file, re
 from penstock_broker.log.keys import TopicPartition
 
 FORMAT_VERSION = 1
+_LOG_DIRECTORY = re.compile("(.+)-(0|[1-9][0-9]*)")
 
 
 class DataDirectoryError(Exception):
@@ -85,10 +87,8 @@ def log_directory_name(topic: str, partition: int) -> str:
 
 def parse_log_directory_name(name: str) -> TopicPartition | None:
     """The reverse; None for a name that is not one of a log."""
-    topic, dash, partition = name.rpartition("-")
-    if not dash or not topic or not partition.isdigit() or "." in partition:
-        return None
-    return topic, int(partition)
+    found = _LOG_DIRECTORY.fullmatch(name)
+    return (found[1], int(found[2])) if found else None
 
 
 # -- which topic a log is of -------------------------------------------------------------------
