@@ -196,11 +196,11 @@ SUBJECTS |= {
             "log/test_log_compaction",
             "log/test_log_kills",
         ),
+        ("log/saving",): ("log/test_saving",),
         ("log/data_directory",): ("log/test_data_directory",),
         (
             "log/manager",
             "log/checkpoint",
-            "log/saving",
             "log/kept_offsets",
             "log/open_files",
         ): (
