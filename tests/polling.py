@@ -38,7 +38,7 @@ def until(
 async def until_async(
     awaited: str, holds: Callable[[], T], *, seconds: float = DEADLINE_SECONDS
 ) -> T:
-    """As :func:`until`, while the loop goes on."""
+    """As :func:`until`, while the loop continues."""
     attempt = _Attempt(awaited, holds, seconds, ())
     while not attempt.answer():
         await asyncio.sleep(PAUSE_SECONDS)

@@ -8,7 +8,7 @@
     … size.py throughput --generator PATH/rdkafka_performance  librdkafka's own load generator
 
 Data lie in a temporary directory (in ``--directory``, or where the system has them), which is
-removed; where there is not enough room, it says how much is needed, and ends with 2. Rounds are
+removed; where there is not enough space, it says how much is needed, and ends with 2. Rounds are
 interleaved, and what is shown is the median of each round's ratio: a machine with other work
 changes from minute to minute. Method and figures: docs/PERFORMANCE.md.
 """
@@ -40,7 +40,7 @@ def generator_of(path: str | None) -> Generator:
     return Rdkafka(found) if found else Confluent()
 
 
-def require_room(directory: Path, needed: int) -> None:
+def require_space(directory: Path, needed: int) -> None:
     """SystemExit (2) where the disk has less."""
     free = shutil.disk_usage(directory).free
     if free < needed + SPARE_BYTES:
@@ -106,7 +106,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="penstock-size-", dir=arguments.directory) as name:
         directory = Path(name)
         generator = generator_of(getattr(arguments, "generator", None))
-        require_room(directory, arguments.module.bytes_needed(arguments, generator))
+        require_space(directory, arguments.module.bytes_needed(arguments, generator))
         facts = machine()
         facts |= arguments.module.measure(arguments, directory, generator)
         show(facts, arguments.json)

@@ -56,7 +56,7 @@ def only(facts, now=CLOSED + MINUTE):
     return problem
 
 
-def test_a_chain_that_goes_on_is_well_and_proven_so():
+def test_a_chain_that_continues_is_well_and_proven_so():
     health = judge_chain(FINE, CLOSED + MINUTE)
     assert health.problems == ()
     assert health.judged == frozenset(OF_A_TOPIC)

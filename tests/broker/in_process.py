@@ -46,7 +46,7 @@ async def in_process(settings: Mapping[str, str] | None = None) -> AsyncIterator
 
 
 def frame_of(request: Struct, version: int, *, correlation_id: int = 1, client: str = "c") -> bytes:
-    """A request as it goes on the wire."""
+    """A request as it is sent."""
     api = _BY_REQUEST[type(request)]
     header = RequestHeader(api.key, version, correlation_id, client)
     body = encode_request_header(header, api.flexible(version)) + encode(request, version)
@@ -114,9 +114,9 @@ class Link:
         longest = 0.0
         view = memoryview(data)
         while view and not self.is_closed and not self.transport.is_paused:
-            room = self.connection.get_buffer(len(view))
-            count = min(len(room), len(view), 1 << 18)
-            room[:count] = view[:count]
+            space = self.connection.get_buffer(len(view))
+            count = min(len(space), len(view), 1 << 18)
+            space[:count] = view[:count]
             view = view[count:]
             began = time.perf_counter()
             self.connection.buffer_updated(count)
@@ -160,7 +160,7 @@ class Link:
 
 
 def with_broker(body: Callable[[Broker], Awaitable[None]], **settings: object) -> None:
-    """Run ``body`` with a broker of these settings; an underscore stands for a dot."""
+    """Run ``body`` with a broker of these settings; an underscore means a dot."""
 
     async def run() -> None:
         named = {name.replace("_", "."): str(value) for name, value in settings.items()}

@@ -107,7 +107,7 @@ def test_the_page_is_what_the_code_has() -> None:
 
 
 def meanings() -> dict[str, set[str]]:
-    """Short flag → the long flags that it stands for, over all commands of all three."""
+    """Short flag → the long flags that it abbreviates, over all commands of all three."""
     found: dict[str, set[str]] = {}
 
     def add(flags: list[str]) -> None:

@@ -149,7 +149,7 @@ def test_events_come_every_interval_even_if_the_application_never_polls(cluster:
         cluster.topic, b"v", on_delivery=lambda *_: threads.append(threading.current_thread())
     )
     until("all is claimed", lambda: claimed(cluster, producer) == 1)
-    until("heartbeats go on", lambda: len(cluster.events(producer.incarnation)) >= 3)
+    until("heartbeats continue", lambda: len(cluster.events(producer.incarnation)) >= 3)
     assert threads == []  # the callback waits for the application's own poll
     assert len(producer) == 1
     assert producer.poll(0) >= 1

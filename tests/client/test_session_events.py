@@ -78,7 +78,7 @@ def made() -> Any:
     return session
 
 
-def test_a_full_journal_is_not_written_to_until_there_is_room() -> None:
+def test_a_full_journal_is_not_written_to_until_there_is_space() -> None:
     session = made()
     for _ in range(UNACKNOWLEDGED_MAX):
         session._publish(heartbeat=True)

@@ -144,4 +144,4 @@ def test_batches_and_streams_round_trip(
     assert sums(read(penstock, spark, copy)) == expected(0, total)
     write(penstock, numbers(spark, total, total + 100), topic, "zstd")
     stream()
-    assert sums(read(penstock, spark, copy)) == expected(0, total + 100), "goes on, once each"
+    assert sums(read(penstock, spark, copy)) == expected(0, total + 100), "continues, once each"

@@ -390,7 +390,7 @@ def test_materialising_a_topic_alters_what_differs(stage: Callable[..., Any]) ->
     )  # fmt: skip
 
 
-def test_a_sensor_without_its_services_says_so_and_goes_on(stage: Callable[..., Any]) -> None:
+def test_a_sensor_without_its_services_says_so_and_continues(stage: Callable[..., Any]) -> None:
     made = stage()  # no topic at all
     result = made.tick("window_sensor")
     assert not requests(result)

@@ -141,8 +141,8 @@ def test_the_source_of_a_malformed_event_is_named_where_it_can_be_read():
 )
 def test_whatever_is_claimed_is_judged_without_allocating_its_span(claims, number):
     accounts = account(*((p, s, min(s + n, 2**62), 1) for p, s, n in claims))
-    lies = [event(B, number, accounts), event(B, 1)]
-    result = judged(records(*OWN), [WHOLE, *lies], log_ends={0: 20, 1: 0})
+    false = [event(B, number, accounts), event(B, 1)]
+    result = judged(records(*OWN), [WHOLE, *false], log_ends={0: 20, 1: 0})
     wanted = {(f.kind, f.incarnation) for f in result.findings}
     assert all(incarnation == str(B) for _, incarnation in wanted)
 

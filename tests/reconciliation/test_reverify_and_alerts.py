@@ -312,7 +312,7 @@ def test_an_unreadable_state_is_moved_aside(ready: Any, alarm: Alarm) -> None:
     assert state_file(directory).with_suffix(".unreadable").is_file()
 
 
-def test_a_chain_that_stops_is_an_incident_until_it_goes_on(ready: Any, alarm: Alarm) -> None:
+def test_a_chain_that_stops_is_an_incident_until_it_continues(ready: Any, alarm: Alarm) -> None:
     ready.landed(20)
     assert not alarm.look()
     ready.produce(7)

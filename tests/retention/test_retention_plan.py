@@ -146,7 +146,7 @@ def test_size_deletes_the_oldest_first():
 
 
 def test_size_is_that_of_the_whole_log_not_of_the_windows_looked_at():
-    """What is in no window yet, or in windows that this sweep does not reach, takes room too."""
+    """What is in no window yet, or in windows that this sweep does not reach, takes space too."""
     policy = SweepPolicy(RetentionSpec(max_bytes=350))
     logs = {0: PartitionLog(0, 600, 3000), 1: PartitionLog(0, 60, 300)}
     plan = plan_sweep(NOW, [candidate(w) for w in chain(6)], policy, {0: 0, 1: 0}, logs=logs)

@@ -69,7 +69,7 @@ def test_the_newest_tick_reaches_the_last_stable_offset_in_windows_within_the_bo
     assert store.tick_of(windows[2]) == store.tick_of(windows[1]) == windows[1:]
 
 
-def test_a_bound_below_the_number_of_partitions_still_goes_on(world):
+def test_a_bound_below_the_number_of_partitions_still_continues(world):
     cluster, clock, _store, freeze = world
     put(cluster, 0, 1)
     put(cluster, 1, 2)
@@ -188,7 +188,7 @@ def test_a_partition_added_later_begins_at_0_also_when_its_log_no_longer_does(wo
     assert window.partitions[2].log_start == 3
 
 
-def test_a_changed_cron_goes_on_where_the_chain_ended(world):
+def test_a_changed_cron_continues_where_the_chain_ended(world):
     cluster, clock, store, freeze = world
     clock.advance(5 * 60 + 30)
     freeze()

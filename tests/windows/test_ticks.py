@@ -173,7 +173,7 @@ def test_a_service_that_is_away_is_waited_for_once_a_tick(
     assert not world.problems(), "the outage is its own incident"
 
 
-def test_a_tick_that_is_late_stops_and_the_next_one_goes_on(
+def test_a_tick_that_is_late_stops_and_the_next_one_continues(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -208,7 +208,7 @@ def test_a_long_backlog_is_read_in_parts(world: World, monkeypatch: pytest.Monke
     assert len(set().union(*seen)) == 12, "each window gets its turn"
 
 
-def test_the_alert_sensor_reports_a_malformed_window_and_goes_on(world: World) -> None:
+def test_the_alert_sensor_reports_a_malformed_window_and_continues(world: World) -> None:
     world.minute()
     broken, sound = world.newest("a"), world.newest("b")
     world.archive.objects[window_key(broken.ref, broken.sequence)] = b"{"

@@ -1,4 +1,4 @@
-"""Logs that were cut: which epochs to ask for, what was lost, and whose records stand there now."""
+"""Logs that were cut: which epochs to ask for, what was lost, and whose records are there now."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ def test_a_gap_in_the_chain_is_not_passed():
 
 
 def test_the_windows_that_wait_are_bounded():
-    assert Watch().room == WAITING_MAX
-    assert Watch(tuple(range(WAITING_MAX)), WAITING_MAX).room == 0
-    assert Watch(tuple(range(WAITING_MAX + 5)), WAITING_MAX + 5).room == 0
+    assert Watch().space == WAITING_MAX
+    assert Watch(tuple(range(WAITING_MAX)), WAITING_MAX).space == 0
+    assert Watch(tuple(range(WAITING_MAX + 5)), WAITING_MAX + 5).space == 0
 
 
 def test_it_is_read_back_and_anything_else_starts_over():

@@ -143,7 +143,7 @@ def test_a_window_of_several_has_its_part_in_its_name(part, more, name):
 # --- the plan
 
 
-def test_a_window_goes_on_where_the_one_before_ended_and_links_to_it():
+def test_a_window_continues_where_the_one_before_ended_and_links_to_it():
     [first, second] = freeze(offsets(p0=7, p1=3), ticks=TICKS[:2])
     assert spans([first, second]) == [{0: (0, 7), 1: (0, 3)}, {0: (7, 7), 1: (3, 3)}]
     assert second.previous == PreviousWindow(0, first.sha256)
@@ -369,7 +369,7 @@ def test_the_newest_truncation_is_named_and_handed_on(two):
     refused(stepped, replace(third, last_truncation=None), "names window None as its last")
 
 
-def test_a_tick_goes_on_in_its_next_part_and_a_new_one_begins_with_the_first():
+def test_a_tick_continues_in_its_next_part_and_a_new_one_begins_with_the_first():
     [first, second] = freeze(offsets(p0=15), max_records=10)
     check_link(first, second)
     for wrong in (
@@ -378,7 +378,7 @@ def test_a_tick_goes_on_in_its_next_part_and_a_new_one_begins_with_the_first():
         replace(second, window=TICKS[1].key),
         replace(second, window=TICKS[1].key, part=1),
     ):
-        refused(first, wrong, r"before it \(2026-11-20-00:00#1\) goes on")
+        refused(first, wrong, r"before it \(2026-11-20-00:00#1\) continues")
     [third] = freeze(offsets(p0=15), after=second, ticks=TICKS[1:2])
     check_link(second, third)
     for wrong in (replace(third, part=2), replace(third, window=second.window)):

@@ -75,7 +75,7 @@ def test_only_what_continues_the_chain_is_published(store):
     assert store.publish(after)
 
 
-def test_a_tick_goes_on_until_its_last_window(store):
+def test_a_tick_continues_until_its_last_window(store):
     last = store.newest(REF)
     first = replace(make_window({0: (250, 260)}, previous=last), more=True)
     assert store.publish(first)

@@ -41,7 +41,7 @@ Runs a broker in the foreground until SIGTERM or SIGINT, which end it in order.
 
 "penstock-broker ready on HOST:PORT" on standard output says that it accepts requests; everything
 else goes to standard error. Settings have Kafka's names: --config takes a server.properties, of
-which names that this broker does not know are reported and skipped; --set goes on top of it.
+which names that this broker does not know are reported and skipped; --set overrides it.
 """
 _DUMP = "Prints the batches of a segment file (.log): offsets, times, producers, codecs, checksums."
 _CHECK = "Reads a data directory, or one partition of it, and reports everything that is wrong."

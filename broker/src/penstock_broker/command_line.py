@@ -1,7 +1,7 @@
 """What the broker's commands share: errors as a sentence or as JSON, and completion.
 
-The client has the same (``penstock_client.command_line``): the broker stands alone and imports
-nothing of it.
+The client has the same (``penstock_client.command_line``): the broker depends on no other
+distribution and imports nothing of it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Work in steps, so that others have their turn between them: generators, and what they yield.
 
     None       others may have a turn
-    a function to be called in another thread, because it takes long (a disk); the generator goes on
-               after it, in the event loop, and gets its OSError where it yielded
-    a Commit   the same, for what cannot be given up halfway: the generator goes on at least to its
-               next step even when the client has disconnected
+    a function to be called in another thread, because it takes long (a disk); the generator
+               continues after it, in the event loop, and gets its OSError where it yielded
+    a Commit   the same, for what cannot be given up halfway: the generator continues at least to
+               its next step even when the client has disconnected
 
 :func:`run` does all of it at once, in the caller's thread.
 """
@@ -64,7 +64,7 @@ def work_of(step: Work | Commit) -> Work:
 
 
 def resume(steps: Generator[Any, None, Made], error: BaseException | None) -> Any:
-    """Go on after work that ended so; the next step. Raises what the generator raises."""
+    """Continue after work that ended so; the next step. Raises what the generator raises."""
     return next(steps) if error is None else steps.throw(error)
 
 
@@ -97,7 +97,7 @@ def run(steps: Generator[Any, None, Made]) -> Made:
 def together(many: Sequence[Generator[Any, None, Made]]) -> Generator[Step, None, list[Made]]:
     """Several generators as one; what they make, in their order.
 
-    Each goes on until it asks for work; then the work of all is one step, in which what several
+    Each continues until it asks for work; then the work of all is one step, in which what several
     ask for is done once. So changes that would each wait for a write of their own share one.
     """
     made: dict[int, Made] = {}

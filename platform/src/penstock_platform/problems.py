@@ -34,7 +34,7 @@ def problems_of(
 
     ``lines`` maps key paths to 1-based lines; a key without one is named by the nearest above it.
     ``origins`` maps key paths that do not come from the file to where they do (a variable's name).
-    Of keys in ``known``, and of those above and under them, nothing is said.
+    Keys in ``known``, and those above and under them, are not reported.
     """
     found = []
     for problem in error.errors():

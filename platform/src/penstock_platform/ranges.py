@@ -131,7 +131,7 @@ def missing_and_duplicates(expected: OffsetRange, offsets: Offsets) -> Compariso
     """Compare a range with the offsets found for it, in any order and repeated or not.
 
     ``offsets`` is a one-dimensional integer array. Duplicates are named once, however often they
-    are there. What lies outside the range is named apart and is neither missing nor duplicate.
+    are there. Offsets outside the range are listed apart; they are neither missing nor duplicate.
     """
     values = np.asarray(offsets, dtype=np.int64)
     if np.any(values[1:] < values[:-1]):

@@ -31,7 +31,7 @@ def toml_lines(text: str) -> dict[KeyPath, int]:
             _put(lines, section, number)
         elif key := _KEY.match(line):
             _put(lines, (*section, *_path(key[1])), number)
-            end = _goes_on(key[2])
+            end = _end_of(key[2])
     return lines
 
 
@@ -44,7 +44,7 @@ def _put(lines: dict[KeyPath, int], path: KeyPath, number: int) -> None:
         lines.setdefault(path[:length], number)
 
 
-def _goes_on(value: str) -> str:
+def _end_of(value: str) -> str:
     """What ends a value that this line does not end; empty for one that it does."""
     for quote in ('"""', "'''"):
         if value.startswith(quote):

@@ -176,7 +176,7 @@ def test_api_versions_from_the_future_is_answered_as_version_0(
     assert end == len(frame)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(k.api_key, k.min_version, k.max_version) for k in answer.api_keys] == [(18, 0, 4)]
-    assert raw.ask(ApiVersionsRequest(), 0).error_code == 0, "and the connection goes on"
+    assert raw.ask(ApiVersionsRequest(), 0).error_code == 0, "and the connection continues"
 
 
 @pytest.mark.parametrize("name", ["", "-dash", "spa ce", "x" * 10 + "\n"])
@@ -289,7 +289,7 @@ def test_connection_limits(new_broker: Callable[..., BrokerProcess]) -> None:
             except ConnectionClosed:
                 continue
     else:
-        pytest.fail("there is room, and no connection is accepted")
+        pytest.fail("there is space, and no connection is accepted")
     for client in clients:
         client.close()
 

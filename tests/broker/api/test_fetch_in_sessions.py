@@ -207,7 +207,7 @@ def test_a_topic_made_again_inside_a_session(consumer: Consumer) -> None:
     assert sizes(answer)[0] > 0
 
 
-def test_a_client_without_room_for_a_session_is_served(
+def test_a_client_without_space_for_a_session_is_served(
     new_broker: Callable[..., BrokerProcess], topic: str
 ) -> None:
     broker = new_broker(max_incremental_fetch_session_cache_slots="1")
@@ -285,7 +285,7 @@ def test_min_bytes_are_counted_over_all_partitions(
 
 
 def test_what_does_not_fit_any_more_is_not_waited_for(consumer: Consumer) -> None:
-    """Pitfall 40: max_bytes below min_bytes, and a batch that the rest has no room for."""
+    """Pitfall 40: max_bytes below min_bytes, and a batch that the rest has no space for."""
     for index in (0, 1):
         produce_to(consumer.client, consumer.topic, index, records(b"x" * 600))
     for most, least in ((500, 5_000), (1_000, 1_000)):

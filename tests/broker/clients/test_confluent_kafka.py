@@ -166,7 +166,9 @@ def test_a_record_above_the_limit_is_refused(broker: BrokerProcess, admin: Admin
 # -- groups -------------------------------------------------------------------------------------
 
 
-def test_a_group_goes_on_where_it_committed(broker: BrokerProcess, topic: str, group: str) -> None:
+def test_a_group_continues_where_it_committed(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
     produce(broker, topic, [b"%d" % n for n in range(20)])
     first = consumer(broker, group)
     first.subscribe([topic])

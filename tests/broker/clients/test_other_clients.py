@@ -161,7 +161,7 @@ async def test_aiokafka_groups(broker: BrokerProcess, topic: str, group: str) ->
         )
         await consumer.start()
         message = await asyncio.wait_for(consumer.getone(), WAIT)
-        assert message.offset == turn, "the second consumer goes on after the first"
+        assert message.offset == turn, "the second consumer continues after the first"
         await consumer.commit()
         await consumer.stop()
         await asyncio.wait_for(producer.send_and_wait(topic, b"next"), WAIT)

@@ -108,7 +108,7 @@ def test_deleting_needs_an_empty_group() -> None:
     assert dead.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_restored_group_goes_on_with_fresh_sessions() -> None:
+def test_a_restored_group_continues_with_fresh_sessions() -> None:
     simulated, (a, b) = stable_group("a", "b", instances=True)
     stored = simulated.group.stored(123)
     other = Group("g", GroupLimits())

@@ -342,7 +342,7 @@ def test_a_long_request_leaves_others_their_turn() -> None:
         assert turns > 3
         assert len(answers) == 1
         assert len(broker.metadata.topics) == 80
-        assert await link.ask(ASK, 0), "and it goes on"
+        assert await link.ask(ASK, 0), "and it continues"
 
     with_broker(body)
 

@@ -80,7 +80,7 @@ def test_no_more_groups_than_there_may_be() -> None:
     harness.join("c")
     assert refused(harness.join, "d")
     assert refused(harness.commit, "e", 1)
-    assert harness.commit("a", 2) == {ErrorCode.NONE}, "those that are there go on"
+    assert harness.commit("a", 2) == {ErrorCode.NONE}, "those that are there continue"
     assert harness.groups.delete("a") is ErrorCode.NONE
     harness.join("d")
 

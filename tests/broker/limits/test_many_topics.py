@@ -81,7 +81,7 @@ async def test_each_topic_that_grows_has_its_own_error(tmp_path: Path) -> None:
         grown = await ask(lambda client: client.ask(grow_request(3, "a", "b"), 3))
         assert {each.name: each.error_code for each in grown.results} == {
             "a": ErrorCode.NONE,
-            "b": ErrorCode.POLICY_VIOLATION,  # no room, with what the other takes
+            "b": ErrorCode.POLICY_VIOLATION,  # no space, with what the other takes
         }
         sizes = {name: len(topic.partitions) for name, topic in broker.metadata.topics.items()}
         assert sizes == {"a": 3, "b": 1, "c": 2, "large": 2}
@@ -97,7 +97,7 @@ async def test_each_of_many_topics_has_its_own_error(tmp_path: Path) -> None:
             "d.e": ErrorCode.NONE,
             "d_e": ErrorCode.INVALID_TOPIC_EXCEPTION,  # collides with the one before
             "f": ErrorCode.NONE,
-            "g": ErrorCode.POLICY_VIOLATION,  # no room
+            "g": ErrorCode.POLICY_VIOLATION,  # no space
         }
         gone = await ask(lambda client: client.ask(delete_request("d.e", "f", "f", "g"), 6))
         assert {each.name: each.error_code for each in gone.responses} == {

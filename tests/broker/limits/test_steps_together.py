@@ -20,7 +20,7 @@ def working(log: Log, name: str, *steps: Step) -> Generator[Step, None, str]:
     try:
         for number, step in enumerate(steps):
             yield step
-            log.append(f"{name} goes on after {number}")
+            log.append(f"{name} continues after {number}")
     except OSError as error:
         return f"{name}: {error}"
     finally:
@@ -34,7 +34,7 @@ def test_work_that_several_ask_for_is_done_once() -> None:
     many = [working(log, name, None, Commit(shared)) for name in "ab"]
     assert run(together([*many, working(log, "c")])) == ["a", "b", "c"]
     assert log.count("sync") == 1
-    assert log.index("sync") < log.index("a goes on after 1") < log.index("b goes on after 1")
+    assert log.index("sync") < log.index("a continues after 1") < log.index("b continues after 1")
 
 
 def test_each_gets_the_error_of_its_own_work() -> None:
@@ -63,9 +63,9 @@ def test_what_is_committed_is_followed_up_in_one_step_and_the_rest_given_up() ->
     assert isinstance(step, Commit)
     work_of(step)()
     resume(steps, None)
-    assert [each for each in log if "goes on" in each] == [
-        "a goes on after 0",
-        "b goes on after 0",
+    assert [each for each in log if "continues" in each] == [
+        "a continues after 0",
+        "b continues after 0",
     ]
     steps.close()
     assert {"a ends", "b ends", "c ends"} <= set(log)

@@ -119,7 +119,7 @@ class Work:
         self.open.discard(producer_id)
 
     def start(self, log: Log) -> None:
-        """Go on with a log that has been opened again, and may have lost its end."""
+        """Continue with a log that has been opened again, and may have lost its end."""
         self.log = log
         self.epoch += 1  # as the replica manager does
         known = log.producers.producers()

@@ -127,7 +127,7 @@ def test_a_file_is_read_when_it_is_first_needed() -> None:
     ids=["a record and its marker", "first of all", "all decided", "first producer"],
 )
 def test_entries_that_can_be(entry: tuple[int, int, int, int]) -> None:
-    """The marker lies in the segment; the rest may lie before it."""
+    """The marker is in the segment; the rest may be before it."""
     index = AbortedTransactions(disk(packed(entry)), PATH)
     index.load()
     assert list(index.entries()) == [entry]

@@ -112,7 +112,7 @@ def test_a_log_that_is_offline_takes_no_repeat(bench: Bench) -> None:
 
 
 def test_nothing_is_staged_behind_a_write_that_broke_the_log(bench: Bench) -> None:
-    """The batch for which there was no more room had what is staged written first."""
+    """The batch for which there was no more space had what is staged written first."""
     bench.overrides = {"segment.bytes": "300"}
     log = bench.open()
     bench.append(log, "a")

@@ -342,7 +342,7 @@ def test_keys_of_any_length_differ(size: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "entry"), [(1, 151), (40, 190), (41, 191), (500, 191)])
-def test_the_map_takes_what_it_has_room_for(size: int, entry: int) -> None:
+def test_the_map_takes_what_it_has_space_for(size: int, entry: int) -> None:
     """150 bytes an entry, and its key or digest. The first batch is taken in any case."""
     first, second, third = (batch(n, (b"%d" % n * size, b"v")) for n in range(3))
     for bytes_max in (0, 1, entry + 149):
@@ -355,7 +355,7 @@ def test_the_map_takes_what_it_has_room_for(size: int, entry: int) -> None:
     assert [offsets.put(each) for each in (first, second, third)] == [True, True, False]
 
 
-def test_keys_that_are_known_take_no_more_room() -> None:
+def test_keys_that_are_known_take_no_more_space() -> None:
     offsets = OffsetMap(2 * 151 + 150)
     assert offsets.put(batch(0, (b"a", b"v"), (b"b", b"v")))
     for n in range(2, 20):
@@ -364,7 +364,7 @@ def test_keys_that_are_known_take_no_more_room() -> None:
     assert offsets.put(batch(30)), "one without records"
 
 
-def test_batches_without_records_take_no_room() -> None:
+def test_batches_without_records_take_no_space() -> None:
     offsets = OffsetMap(1)
     assert offsets.put(batch(0))
     assert offsets.put(batch(1, (b"a", b"v"))), "the first one"

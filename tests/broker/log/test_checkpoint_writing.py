@@ -83,7 +83,7 @@ def test_a_checkpoint_that_cannot_be_written_harms_nothing(
     assert ".checkpoint cannot be written: " in caplog.text
     caplog.clear()
     assert (log.failure, log.recovery_point) == (None, 1)
-    assert checkpoints(bench) == [], "a part of one takes room on a full disk"
+    assert checkpoints(bench) == [], "a part of one takes space on a full disk"
     bench.append(log, "b")
     bench.files.fail("open", errno.EMFILE, path_part=".checkpoint")
     checkpoint(log)
@@ -97,7 +97,7 @@ def test_a_checkpoint_that_cannot_be_written_harms_nothing(
     for _ in range(2):
         bench.files.fail("write", errno.ENOSPC, path_part=".checkpoint", partial_bytes=20)
         checkpoint(log)
-        assert checkpoints(bench) == [3], "a part of one takes room on a full disk"
+        assert checkpoints(bench) == [3], "a part of one takes space on a full disk"
     checkpoint(log)
     assert checkpoints(bench) == [4]
 

@@ -144,7 +144,7 @@ def test_rolls_by_time_since_the_first_append(bench: Bench) -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
-def test_a_segment_goes_on_counting_its_age_after_a_restart(bench: Bench) -> None:
+def test_a_segment_continues_counting_its_age_after_a_restart(bench: Bench) -> None:
     bench.overrides = {"segment.ms": "1000"}
     log = bench.open()
     bench.append(log, "a")

@@ -126,7 +126,7 @@ def test_snapshots_and_strangers(data: Path) -> None:
     assert "2 problems" in text
 
 
-def test_a_header_that_lies_about_its_records(data: Path) -> None:
+def test_a_header_that_does_not_match_its_records(data: Path) -> None:
     """The checksum is right, the largest timestamp is not that of any record."""
     path = segment(data, 0)
     batch = build_batch([NewRecord(None, b"x", 5)])

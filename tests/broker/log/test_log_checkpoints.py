@@ -24,7 +24,7 @@ from penstock_broker.log.segment_checkpoint import (
 )
 
 
-def test_a_start_after_a_kill_reads_what_lies_behind_the_checkpoint(bench: Bench) -> None:
+def test_a_start_after_a_kill_reads_what_follows_the_checkpoint(bench: Bench) -> None:
     bench.overrides = {"index.interval.bytes": "100"}
     log = bench.open()
     for number in range(60):
@@ -53,7 +53,7 @@ def test_a_start_after_a_kill_reads_what_lies_behind_the_checkpoint(bench: Bench
     assert facts(log) == before
 
 
-def test_what_lies_behind_the_checkpoint_is_checked(bench: Bench) -> None:
+def test_what_follows_the_checkpoint_is_checked(bench: Bench) -> None:
     log = bench.open()
     bench.append(log, "a" * 50)
     checkpoint(log)

@@ -72,7 +72,7 @@ async def test_damage_is_named_and_left_alone(
     assert text in caplog.text
     assert list(cleaner.refused()) == [str(bench.directory)]
     assert bench.files.names(bench.directory) == before
-    assert log.failure is None, "consumers can go on"
+    assert log.failure is None, "consumers can continue"
 
 
 async def test_a_full_disk_is_tried_again(bench: CompactedBench) -> None:

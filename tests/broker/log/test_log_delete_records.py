@@ -38,7 +38,7 @@ def test_whole_segments_below_are_deleted_from_the_disk(bench: Bench) -> None:
     assert values_of(read_all(log))[0] == f"value {bases[2] + 1}"
 
 
-def test_deleting_everything_leaves_an_empty_log_that_goes_on(bench: Bench) -> None:
+def test_deleting_everything_leaves_an_empty_log_that_continues(bench: Bench) -> None:
     """Pitfall 43: the start may be the end; a fetch there is empty and no error."""
     log = bench.open()
     bench.append(log, "a", "b")

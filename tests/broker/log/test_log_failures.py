@@ -24,7 +24,7 @@ def storage_error(bench: Bench, log: Log, *values: str) -> str:
     return str(error.value)
 
 
-def test_a_full_disk_refuses_and_takes_again_when_there_is_room(bench: Bench) -> None:
+def test_a_full_disk_refuses_and_takes_again_when_there_is_space(bench: Bench) -> None:
     log = bench.open()
     bench.append(log, "a")
     size = log.size_bytes

@@ -74,7 +74,9 @@ def test_how_many_segments_go(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("is_rolled", [False, True])
-def test_a_log_that_is_emptied_goes_on_in_one_empty_segment(bench: Bench, is_rolled: bool) -> None:
+def test_a_log_that_is_emptied_continues_in_one_empty_segment(
+    bench: Bench, is_rolled: bool
+) -> None:
     log = bench.open()
     bench.append(log, "a", "b")
     if is_rolled:
@@ -85,7 +87,7 @@ def test_a_log_that_is_emptied_goes_on_in_one_empty_segment(bench: Bench, is_rol
     assert values_of(read_all(bench.reopen_after_kill(log))) == ["c"]
 
 
-def test_no_start_lies_above_the_end(bench: Bench) -> None:
+def test_no_start_is_above_the_end(bench: Bench) -> None:
     log, owner = log_of(bench, 2)
     with pytest.raises(KafkaError) as error:
         log.delete_records(3)

@@ -81,7 +81,7 @@ def test_the_same_sequences_of_a_new_epoch_are_no_repetition(bench: Bench) -> No
 
 
 def test_an_unknown_producer_may_begin_anywhere(bench: Bench) -> None:
-    """Pitfall 25: after its state has expired, a producer goes on with its sequence (KIP-360)."""
+    """Pitfall 25: after its state has expired, a producer continues with its sequence (KIP-360)."""
     log = bench.open()
     assert send(bench, log, 1234).base_offset == 0
     bench.clock.advance(10_000)

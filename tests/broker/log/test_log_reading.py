@@ -125,7 +125,7 @@ def test_the_end_of_a_slice_is_above_all_in_it_and_near() -> None:
                 assert upper == END or upper > last_base
 
 
-def test_the_end_of_what_lies_nowhere_is_the_end() -> None:
+def test_the_end_of_what_is_nowhere_is_the_end() -> None:
     bench = Bench()
     log = bench.open()
     bench.append(log, "x")
@@ -134,7 +134,7 @@ def test_the_end_of_what_lies_nowhere_is_the_end() -> None:
 
 
 def test_the_end_of_a_slice_whose_segments_have_gone_meanwhile() -> None:
-    """Retention and compaction go on while an answer is made: no error, and nothing far off."""
+    """Retention and compaction continue while an answer is made: no error, and nothing far off."""
     log = small_segments(batches=40)
     segments = list(log.segments)
     assert len(segments) > 6

@@ -350,7 +350,7 @@ def test_segments_that_were_removed_do_not_come_back_behind_newer_batches(bench:
         assert values_of(read_all(bench.open())) in (["one"], ["one", "new"]), seed
 
 
-def test_a_batch_that_lies_there_twice_is_cut_and_takes_no_offset_along(bench: Bench) -> None:
+def test_a_batch_that_is_there_twice_is_cut_and_takes_no_offset_along(bench: Bench) -> None:
     log = bench.open()
     bench.append(log, "a")
     size = log.size_bytes

@@ -105,7 +105,7 @@ def test_segments_go_by_time(broker: Broker) -> None:
     broker.clock.advance(5000)
     broker.logs.retention.enforce()
     assert partition.log_start_offset == partition.log_end_offset == 20, "the active one, too"
-    assert broker.append("t", 0, "next") == 20, "offsets go on"
+    assert broker.append("t", 0, "next") == 20, "offsets continue"
     broker.kill()
     assert broker.values("t") == ["next"]
 

@@ -45,7 +45,7 @@ class FailingStep:
 
 
 def begin(bench: Bench) -> Log:
-    """A log whose active segment has entries in all of its indexes, and no room for BIG."""
+    """A log whose active segment has entries in all of its indexes, and no space for BIG."""
     bench.overrides = {"segment.bytes": "600", "index.interval.bytes": "1"}
     log = bench.open()
     batch = build_batch(
@@ -113,7 +113,7 @@ def refused_rolls(code: int) -> Iterator[tuple[Bench, Log]]:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("small_first", [True, False])
 def test_a_disk_that_is_full_at_any_step_of_a_roll(clean: bool, small_first: bool) -> None:
-    """Refused, and nothing of the attempt left: the next batches go on where the log ended."""
+    """Refused, and nothing of the attempt left: the next batches continue where the log ended."""
     for bench, log in refused_rolls(errno.ENOSPC):
         values = ["one", "two"]
         if small_first:  # it fits into a segment that was not closed
@@ -135,12 +135,12 @@ def test_a_process_that_ends_while_a_roll_is_refused(clean: bool) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_disk_with_room_for_a_part_of_a_roll(clean: bool) -> None:
-    for room in range(0, 400, 3):
+def test_a_disk_with_space_for_a_part_of_a_roll(clean: bool) -> None:
+    for space in range(0, 400, 3):
         bench = Bench()
         log = begin(bench)
         total, free = bench.files.space(bench.directory)
-        bench.files.capacity_bytes = total - free + room
+        bench.files.capacity_bytes = total - free + space
         assert refused(bench, log)
         assert_holds(log, ["one", "two"])
         bench.files.capacity_bytes = None

@@ -226,7 +226,7 @@ def long_log(bench: Bench, times: list[int], **overrides: str) -> tuple[Reads, L
 
 
 def test_the_latest_time_is_found_without_a_walk_from_the_beginning(bench: Bench) -> None:
-    """The start lies inside the only segment, as the sweep leaves it."""
+    """The start is inside the only segment, as the sweep leaves it."""
     reads, log = long_log(bench, list(range(2000)))
     log.delete_records(1000)
     assert log.max_timestamp() == (1999, 1999, 0)

@@ -86,17 +86,17 @@ def test_the_first_layout_is_read(name: str, tmp_path: Path) -> None:
         assert str(topic.topic_id) == topics[topic.name]["id"], "it is the same topic"
         raised = 0 if name == "clean" else 1
         assert topic.partitions[0].leader_epoch == topics[topic.name]["leader_epochs"][0] + raised
-    assert broker.append("plain", 1, "goes on") == end
+    assert broker.append("plain", 1, "continues") == end
     broker.replicas.close()
     assert check_log(data, io.StringIO()) == 0
     again = Broker(OsFiles(), data)
     assert again.logs.was_clean
-    assert records(again.replicas.partition("plain", 1))[-1].value == b"goes on"
+    assert records(again.replicas.partition("plain", 1))[-1].value == b"continues"
     again.replicas.close()
 
 
 @pytest.mark.parametrize("name", ["clean", "killed"])
-def test_an_idempotent_producer_goes_on(name: str, tmp_path: Path) -> None:
+def test_an_idempotent_producer_continues(name: str, tmp_path: Path) -> None:
     """Its last sequence is in the old snapshot, or in the log: a repeat is known, a gap refused."""
     broker = Broker(OsFiles(), unpack(name, tmp_path))
     numbered = broker.replicas.partition("numbered", 0)

@@ -126,7 +126,7 @@ def test_within_its_transaction_a_producer_writes_nothing_else(state: ProducerSt
 # -- bounds, and what is stored --------------------------------------------------------------------
 
 
-def test_a_new_epoch_of_a_known_producer_takes_no_room(state: ProducerState) -> None:
+def test_a_new_epoch_of_a_known_producer_takes_no_space(state: ProducerState) -> None:
     state.producers_max = 10
     for producer in range(10):
         state.update(producer, 0, batch(0), producer)
@@ -134,7 +134,7 @@ def test_a_new_epoch_of_a_known_producer_takes_no_room(state: ProducerState) -> 
     assert len(state) == 10
 
 
-def test_a_tenth_makes_room_and_one_more(state: ProducerState) -> None:
+def test_a_tenth_makes_space_and_one_more(state: ProducerState) -> None:
     state.producers_max = 90
     for producer in range(91):
         state.update(producer, 0, batch(0), producer)

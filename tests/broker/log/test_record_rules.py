@@ -29,7 +29,7 @@ COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 def batch_of(
     records: Sequence[NewRecord], codec: Codec = Codec.NONE, **options: Any
 ) -> RecordBatch:
-    """A batch as it lies in a request: with other bytes before and after it."""
+    """A batch as it is in a request: with other bytes before and after it."""
     data = build_batch(records, codec=codec, **options)
     return RecordBatch(memoryview(bytearray(b"\xff" * 9 + data + b"\xff" * 9)), 9)
 

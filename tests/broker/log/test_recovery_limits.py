@@ -25,7 +25,7 @@ def test_a_closed_log_whose_index_was_lost_is_checked_to_its_end(bench: Bench) -
     assert values_of(read_all(log)) == ["a" * 50]
 
 
-def test_no_snapshot_of_producers_lies_beyond_the_end(bench: Bench) -> None:
+def test_no_snapshot_of_producers_is_beyond_the_end(bench: Bench) -> None:
     """One of a log that is no more would be that of other batches when the log has grown."""
     log = bench.open()
     for value in "ab":

@@ -114,7 +114,7 @@ def test_a_log_whose_segments_cannot_be_looked_at_goes_offline(bench: Bench) -> 
 def test_a_log_that_cannot_begin_a_segment_keeps_what_it_has(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a full disk: retention goes on with the next log, and comes again."""
+    """With a full disk: retention continues with the next log, and comes again."""
     log = log_of(bench, retention_ms="0")
     bench.clock.advance(1)
     bench.files.fail("open", errno.ENOSPC, path_part=f"{5:020d}")
@@ -222,7 +222,7 @@ def test_a_directory_that_is_given_up_is_not_touched() -> None:
 
 
 @pytest.mark.parametrize("operation", ["rename", "remove"])
-def test_what_cannot_be_done_is_said_and_the_rest_goes_on(
+def test_what_cannot_be_done_is_said_and_the_rest_continues(
     operation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     files, _, trash = trash_of("a", "b")

@@ -1,4 +1,4 @@
-"""When a segment is full, too old, or out of room in its index: each rule at its edge."""
+"""When a segment is full, too old, or out of space in its index: each rule at its edge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from penstock_broker.config import LogConfig
-from penstock_broker.log.rolling import NO_ROOM, Room, must_roll, room_in
+from penstock_broker.log.rolling import NO_SPACE, Space, must_roll, space_in
 from penstock_broker.log.segment import Segment
 
 NOW_MS = 1_000_000
@@ -43,8 +43,8 @@ def rolls(
     return must_roll(segment, config, size, offset, now_ms=NOW_MS, timestamp=time_ms)
 
 
-def room(piece: Piece, **changed: Any) -> Room:
-    return room_in(cast(Segment, piece), LogConfig(**CONFIG | changed))
+def space(piece: Piece, **changed: Any) -> Space:
+    return space_in(cast(Segment, piece), LogConfig(**CONFIG | changed))
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_a_batch_needs_a_new_segment(
 def test_an_empty_segment_takes_anything(size: int) -> None:
     piece = Piece(size=0, first_timestamp=0, offset_index=Index(80))
     assert rolls(piece, size=size, offset=2**40, time_ms=10**9) is False
-    assert room(piece) == NO_ROOM
-    assert NO_ROOM == (0, 0, -1, -1), "each batch is asked about"
+    assert space(piece) == NO_SPACE
+    assert NO_SPACE == (0, 0, -1, -1), "each batch is asked about"
     assert rolls(Piece(size=1), size=1_000)
 
 
@@ -111,18 +111,18 @@ def test_jitter_brings_rolls_forward_by_a_share_that_differs_from_log_to_log() -
 @pytest.mark.parametrize(
     ("piece", "expected"),
     [
-        (Piece(), Room(500, 10, 100 + 2**31 - 1, 800)),
-        (Piece(offset_index=Index(64)), Room(500, 2, 100 + 2**31 - 1, 800)),
-        (Piece(offset_index=Index(79)), Room(500, 1, 100 + 2**31 - 1, 800)),
-        (Piece(offset_index=Index(80)), Room(500, 1, 100 + 2**31 - 1, 800)),
-        (Piece(first_timestamp=0), Room(500, 10, 100 + 2**31 - 1, 300)),
-        (Piece(first_timestamp=-1), Room(500, 10, 100 + 2**31 - 1, 2**63 - 1)),
-        (Piece(size=1, base_offset=0), Room(999, 10, 2**31 - 1, 800)),
+        (Piece(), Space(500, 10, 100 + 2**31 - 1, 800)),
+        (Piece(offset_index=Index(64)), Space(500, 2, 100 + 2**31 - 1, 800)),
+        (Piece(offset_index=Index(79)), Space(500, 1, 100 + 2**31 - 1, 800)),
+        (Piece(offset_index=Index(80)), Space(500, 1, 100 + 2**31 - 1, 800)),
+        (Piece(first_timestamp=0), Space(500, 10, 100 + 2**31 - 1, 300)),
+        (Piece(first_timestamp=-1), Space(500, 10, 100 + 2**31 - 1, 2**63 - 1)),
+        (Piece(size=1, base_offset=0), Space(999, 10, 2**31 - 1, 800)),
     ],
 )
-def test_what_is_let_in_without_a_question(piece: Piece, expected: Room) -> None:
-    assert room(piece) == expected
+def test_what_is_let_in_without_a_question(piece: Piece, expected: Space) -> None:
+    assert space(piece) == expected
 
 
 def test_jitter_asks_earlier() -> None:
-    assert room(Piece(), segment_jitter_ms=70)[3] == 730
+    assert space(Piece(), segment_jitter_ms=70)[3] == 730

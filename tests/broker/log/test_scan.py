@@ -148,7 +148,7 @@ def test_the_least_header_is_a_batch() -> None:
 
 
 @pytest.mark.parametrize("again", [batch(1, count=1), build_batch([], base_offset=1)])
-def test_a_small_batch_that_lies_there_twice_is_out_of_order(again: bytearray) -> None:
+def test_a_small_batch_that_is_there_twice_is_out_of_order(again: bytearray) -> None:
     assert ended(bytes(batch(0) + again)).reason == "base offset 1 where 2 is the least"
 
 
@@ -173,7 +173,7 @@ def test_a_crc_counts_from_the_last_offset_of_a_batch_on() -> None:
     assert len(list(scan(written(bytes(data)), 0, len(data), 0))) == 2, "a walk looks at headers"
 
 
-def test_a_file_may_go_on_behind_the_end_that_is_asked_for() -> None:
+def test_a_file_may_continue_behind_the_end_that_is_asked_for() -> None:
     """Another batch is being written there."""
     data = bytes(batch(0) + batch(2))
     for more in (1, HEADER_BYTES - 1, HEADER_BYTES):

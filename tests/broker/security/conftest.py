@@ -228,7 +228,7 @@ def guarded(
 
 @pytest.fixture
 def new_secure(tmp_path: Path, authority: Authority) -> Iterator[Callable[..., SecureBroker]]:
-    """Start a broker of one's own, with settings on top; ``__`` stands for a dash."""
+    """Start a broker of one's own, with settings on top; ``__`` means a dash."""
     started: list[SecureBroker] = []
 
     def start(**more: str) -> SecureBroker:

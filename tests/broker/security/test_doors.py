@@ -248,13 +248,13 @@ def test_half_open_tls_connections_count(new_secure: Callable[..., Any], connect
         assert is_closed(connect(broker, name))
     half_open[0].close()
 
-    def has_room() -> bool:
+    def has_space() -> bool:
         try:
             return bool(connect(broker, "PLAIN").ask(metadata(), 9).brokers)
         except ConnectionClosed:
             return False
 
-    until("there is room for a connection", has_room)
+    until("there is space for a connection", has_space)
 
 
 def test_sessions_end_and_are_renewed(new_secure: Callable[..., Any], connect: Connect) -> None:

@@ -122,7 +122,7 @@ def test_a_delay_holds_back_what_follows_on_the_connection(broker: Broker) -> No
         assert time.monotonic() - begun >= 0.3
 
 
-def test_what_is_held_goes_on_when_it_is_released(broker: Broker) -> None:
+def test_what_is_held_continues_when_it_is_released(broker: Broker) -> None:
     topic = broker.create_topic()
     broker.faults.hold("Produce")
     codes: list[int] = []

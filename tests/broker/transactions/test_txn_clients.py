@@ -291,7 +291,7 @@ def short_lived(new_broker: Callable[..., BrokerProcess]) -> Iterator[BrokerProc
 def test_a_transaction_whose_time_is_up_is_aborted_and_its_producer_fenced(
     short_lived: BrokerProcess, transactional_id: str
 ) -> None:
-    """Pitfall 28: expiry fences, so that the old producer cannot go on where it was."""
+    """Pitfall 28: expiry fences, so that the old producer cannot continue where it was."""
     admin = AdminClient({"bootstrap.servers": short_lived.bootstrap})
     admin.create_topics([NewTopic("timed", PARTITIONS, 1)])["timed"].result(WAIT)
     producer = transactional(short_lived, transactional_id, transaction_timeout_ms=1_000)

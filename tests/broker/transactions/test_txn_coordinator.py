@@ -406,7 +406,7 @@ def test_what_was_decided_is_finished_after_a_kill() -> None:
     assert (harness.read(0), harness.read(1)) == (["a"], ["b"])
 
 
-def test_what_was_open_goes_on_after_a_kill() -> None:
+def test_what_was_open_continues_after_a_kill() -> None:
     harness = Harness()
     producer = harness.init()
     harness.add(producer, 0)

@@ -109,7 +109,7 @@ def test_no_more_is_gathered_than_concerns_a_range(monkeypatch: pytest.MonkeyPat
         looked_at.clear()
         found = partition.fetch(segment.base_offset, 1, committed=True)
         partition.aborted_transactions(segment.base_offset, found)
-        assert looked_at[0] is segment.aborted, "no marker of its records lies before it"
+        assert looked_at[0] is segment.aborted, "no marker of its records is before it"
         assert len(looked_at) <= 3
 
 

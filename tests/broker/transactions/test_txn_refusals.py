@@ -218,7 +218,7 @@ def test_a_marker_among_the_states_is_nobodys_state() -> None:
     assert harness.after_a_kill().init()[1] == 1
 
 
-def test_a_record_without_a_key_is_no_state_to_go_on_with() -> None:
+def test_a_record_without_a_key_is_no_state_to_continue_with() -> None:
     """A topic that was made by hand, without cleanup.policy=compact, may have one."""
     harness = Harness()
     harness.init()

@@ -66,10 +66,10 @@ def test_any_cut_of_any_frames(data: st.DataObject) -> None:
     frames = []
     position = 0
     while position < len(stream):
-        room = reader.get_buffer()
-        assert len(room) > 0
-        count = min(len(room), len(stream) - position, data.draw(st.integers(1, 900)))
-        room[:count] = stream[position : position + count]
+        space = reader.get_buffer()
+        assert len(space) > 0
+        count = min(len(space), len(stream) - position, data.draw(st.integers(1, 900)))
+        space[:count] = stream[position : position + count]
         reader.buffer_updated(count)
         position += count
         if data.draw(st.booleans()):
@@ -88,7 +88,7 @@ def test_a_frame_stays_while_more_arrives() -> None:
     assert drain(reader) == [b"b" * 10, b"c" * 50, b"d" * 50, b"e" * 50]
 
 
-def test_there_is_room_for_the_rest_of_a_frame_that_has_begun() -> None:
+def test_there_is_space_for_the_rest_of_a_frame_that_has_begun() -> None:
     """Else the last bytes of a buffer would be filled by ever smaller reads."""
     reader = FrameReader(FRAME_MAX, capacity=64)
     reader.feed(framed(b"a" * 40) + framed(b"b" * 30)[:10])
@@ -135,16 +135,16 @@ def test_a_large_buffer_is_given_back() -> None:
 
 
 def read_of(reader: FrameReader, stream: bytes) -> int:
-    """One read of the socket, which takes as much as there is room for; its size."""
-    room = reader.get_buffer()
-    count = min(len(room), len(stream))
-    room[:count] = stream[:count]
+    """One read of the socket, which takes as much as there is space for; its size."""
+    space = reader.get_buffer()
+    count = min(len(space), len(stream))
+    space[:count] = stream[:count]
     reader.buffer_updated(count)
     return count
 
 
 @pytest.mark.parametrize(
-    ("size", "room"),
+    ("size", "space"),
     [
         (100, CAPACITY),
         (5_000, FRAMES_AT_ONCE * 5_004),
@@ -152,7 +152,9 @@ def read_of(reader: FrameReader, stream: bytes) -> int:
         (60_000, BUSY_CAPACITY_MAX),
     ],
 )
-def test_a_connection_that_fills_its_buffer_gets_room_for_many_frames(size: int, room: int) -> None:
+def test_a_connection_that_fills_its_buffer_gets_space_for_many_frames(
+    size: int, space: int
+) -> None:
     """A buffer that takes a few frames makes each of them pay for its read; one that takes
     thousands would hold up other connections."""
     reader = FrameReader(FRAME_MAX)
@@ -163,8 +165,8 @@ def test_a_connection_that_fills_its_buffer_gets_room_for_many_frames(size: int,
         assert all(len(frame) == size for frame in drain(reader))
         reader.release()
     assert reads[0] == FIRST_CAPACITY
-    assert room - size - 4 <= max(reads) <= room
-    assert len(reader._view) == room
+    assert space - size - 4 <= max(reads) <= space
+    assert len(reader._view) == space
     reader.shrink()
     assert len(reader._view) == FIRST_CAPACITY
 

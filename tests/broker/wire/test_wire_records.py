@@ -289,7 +289,7 @@ def test_broken_records_raise_decode_error_only(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("count", [-(2**31), -1, 0, 1, 3, 2**31 - 1])
-def test_a_count_that_lies(count: int) -> None:
+def test_a_wrong_count(count: int) -> None:
     raw = build_batch(some_records(2))
     struct.pack_into(">i", raw, 57, count)
     with pytest.raises(DecodeError):

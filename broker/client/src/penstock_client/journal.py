@@ -2,7 +2,7 @@
 
 An event keeps its number, its uuid and its bytes through every retry; so a reader drops a copy by
 its uuid, and a number that never appears is a lost event. While ``UNACKNOWLEDGED_MAX`` events wait
-for an acknowledgement no further one is written: the ledger goes on adding up, so an audit topic
+for an acknowledgement no further one is written: the ledger continues adding up, so an audit topic
 that is away costs memory for what happened, not for how often it was said.
 
 Pure: bytes and decisions; the session does the sending.
@@ -118,12 +118,12 @@ def _cut(account: TopicAccount, items: int) -> Iterator[TopicAccount]:
     claims, sequences, failed = account.claims, account.sequences, account.failed
     first = True
     while claims or sequences or failed:
-        room = items
-        head, claims = claims[:room], claims[room:]
-        room -= len(head)
-        acknowledged, sequences = sequences[:room], sequences[room:]
-        room -= len(acknowledged)
-        lost, failed = failed[:room], failed[room:]
+        space = items
+        head, claims = claims[:space], claims[space:]
+        space -= len(head)
+        acknowledged, sequences = sequences[:space], sequences[space:]
+        space -= len(acknowledged)
+        lost, failed = failed[:space], failed[space:]
         piece = account if first else TopicAccount(account.topic, in_flight=account.in_flight)
         yield replace(
             piece,

@@ -38,7 +38,7 @@ class ProduceReport:
 
     ``interrupted``: the signal that ended it before the file did; ``unsure``: records that were
     sent and neither acknowledged nor refused by then (they may be stored); ``last_line``: the last
-    line that was handed over, so that a caller can go on after it.
+    line that was handed over, so that a caller can continue after it.
     """
 
     acknowledged: int = 0
@@ -152,7 +152,7 @@ class _Sending:
                 return
 
     def _one(self, row: Row) -> bool:
-        """Queue one record, waiting for room; False where a request to stop came first."""
+        """Queue one record, waiting for space; False where a request to stop came first."""
         self.producer.poll(0)
         while not self.stop():
             try:

@@ -35,7 +35,7 @@ def read_rows(
     lines: Iterable[str], file: str, form: str, key: str | None, *, as_text: bool = False
 ) -> Iterator[Row | InputError]:
     """The rows of a file, lazily. A bad line comes as its error, so the caller decides whether to
-    go on; an error that leaves nothing to go on with (a bad CSV head) is raised.
+    continue; an error that leaves nothing to continue with (a bad CSV head) is raised.
 
     ``key``: the field whose value is the record's key (text unchanged, anything else as JSON).
     """

@@ -130,7 +130,7 @@ class Unanswered:
 
 
 class Encoded:
-    """An answer whose body is ready: bytes as they go on the wire, often from a cache."""
+    """An answer whose body is ready: bytes as they are sent, often from a cache."""
 
     __slots__ = ("body",)
 
@@ -231,7 +231,7 @@ class Services:
         self.scram = scram
         self.acls = acls
         self.authorizer: Authorizer | None = acls.authorizer if acls is not None else None
-        """None: everybody may do everything."""
+        """None: every client may do everything."""
         self.staged: set[Partition] = set()
         """Partitions to which the requests of this read event append: written together at its end,
         and before anything else is looked at."""

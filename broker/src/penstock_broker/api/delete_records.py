@@ -2,7 +2,7 @@
 
 Behaviour:
 * Records before the offset are out of range from the answer on, also after a restart; whole
-  segments before it are removed. -1 stands for the high watermark; beyond it is out of range.
+  segments before it are removed. -1 means the high watermark; beyond it is out of range.
 * POLICY_VIOLATION where cleanup.policy does not have delete, as a compacted topic.
 * The answer carries the low watermark, which is the new log start.
 

@@ -4,7 +4,7 @@ Behaviour:
 * The topics that are named, or all of them, sorted. No more partitions than the client's limit and
   ``max.request.partition.size.limit``; a cursor in the answer says where the next page begins.
 * An unknown topic is UNKNOWN_TOPIC_OR_PARTITION, an invalid name INVALID_TOPIC_EXCEPTION. A cursor
-  that lies before the first topic or beyond it skips what is before it.
+  before the first topic or after it skips all partitions before it.
 * A partition whose log is offline has no leader. There are no eligible leader replicas beside the
   in-sync set (KIP-966): one broker is the only replica.
 

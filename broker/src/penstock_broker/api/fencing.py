@@ -2,7 +2,7 @@
 
 PRODUCER_FENCED came with Kafka 2.7 (KIP-588); requests of versions before it get
 INVALID_PRODUCER_EPOCH, which was the end of a producer then. On the Produce path the same code
-means less, and always has: the producer may abort its transaction and go on (KAFKA-9911).
+means less, and always has: the producer may abort its transaction and continue (KAFKA-9911).
 """
 
 from __future__ import annotations

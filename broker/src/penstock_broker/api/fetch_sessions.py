@@ -14,7 +14,7 @@ records go to its end, so that a busy one does not starve the others.
 Bounds: sessions by ``max.incremental.fetch.session.cache.slots``, as many partitions of one as a
 full fetch may name, and ``PARTITIONS_MAX`` over all of them. A client without a session sends all
 its partitions every time, which always works.
-Eviction is Apache Kafka's: a new session takes the place of one that was silent for two minutes,
+Eviction is Apache Kafka's: a new session replaces one that was silent for two minutes,
 or of the smallest that is older than that and smaller than itself.
 """
 
@@ -179,7 +179,7 @@ class FetchSessions:
         return len(self._by_use)
 
     def create(self, partitions: Iterable[SessionPartition], uses_ids: bool) -> FetchSession | None:
-        """A new session; None where there is no room, which a client understands as none."""
+        """A new session; None where there is no space, which a client understands as none."""
         members = {partition.key: partition for partition in partitions}
         now = self._clock.monotonic()
         if self.partition_count + len(members) > PARTITIONS_MAX or self.slots <= 0:
@@ -216,7 +216,7 @@ class FetchSessions:
     def add(self, session: FetchSession, partition: SessionPartition) -> None:
         """Add a partition to a session.
 
-        KafkaError: FETCH_SESSION_ID_NOT_FOUND where there is no room, which ends the session.
+        KafkaError: FETCH_SESSION_ID_NOT_FOUND where there is no space, which ends the session.
         """
         is_full = len(session.partitions) >= FETCH_PARTITIONS_MAX
         if is_full or self.partition_count >= PARTITIONS_MAX:
@@ -238,7 +238,7 @@ class FetchSessions:
             session.clear()
 
     def _evict(self, size: int, now: float) -> bool:
-        """Make room for a session of ``size`` partitions, if it is worth more than another."""
+        """Make space for a session of ``size`` partitions, if it is worth more than another."""
         stalest = next(iter(self._by_use.values()))
         if now - stalest.used > EVICTION_SECONDS:
             victim = stalest

@@ -88,14 +88,14 @@ class TopicAdmin:
         validate_only: bool = False,
     ) -> Generator[Step, None, Topic]:
         """Create a topic step by step, -1 partitions meaning the broker's default. KafkaError as
-        :meth:`ReplicaManager.create_topic`, and POLICY_VIOLATION where there is no room."""
+        :meth:`ReplicaManager.create_topic`, and POLICY_VIOLATION where there is no space."""
         if partitions == DEFAULT_PARTITIONS:
             partitions = self._config.num_partitions
         self._metadata.check_new_topic(name, partitions, configs)
         self._check(configs)
         if validate_only:
             return Topic(name, uuid.uuid4(), (), configs, 0)
-        self._require_room(partitions)
+        self._require_space(partitions)
         return (yield from self._replicas.creating_topic(name, partitions, configs))
 
     def delete(self, topic: Topic) -> None:
@@ -118,10 +118,10 @@ class TopicAdmin:
         _require_not_internal(topic)
         self._metadata.check_new_partitions(topic.name, total)
         if not validate_only:
-            self._require_room(total - len(topic.partitions))
+            self._require_space(total - len(topic.partitions))
             yield from self._replicas.creating_partitions(topic.name, total)
 
-    def _require_room(self, partitions: int) -> None:
+    def _require_space(self, partitions: int) -> None:
         most = self._config.max_broker_partitions
         if self._replicas.total_partitions + partitions > most:
             raise KafkaError(

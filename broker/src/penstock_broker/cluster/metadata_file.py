@@ -41,7 +41,7 @@ class MetadataState:
     first_leader_epoch: int = 0
 
     def with_topics(self, *topics: Topic) -> MetadataState:
-        """With topics that are new, or take the place of others of their names."""
+        """With topics that are new, or replace others of their names."""
         named = {**self.topics, **{topic.name: topic for topic in topics}}
         if len(named) > len(self.topics):
             named = dict(sorted(named.items()))

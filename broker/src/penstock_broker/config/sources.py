@@ -16,7 +16,7 @@ from penstock_broker.config.table import ConfigError, near
 def read_properties(path: Path) -> dict[str, str]:
     """A Java-style properties file: ``name=value`` lines, ``#`` and ``!`` comments.
 
-    A line that ends with a backslash goes on in the next one.
+    A line that ends with a backslash continues in the next one.
     """
     properties: dict[str, str] = {}
     text = ""

@@ -91,7 +91,7 @@ class CommittedOffsets:
         if entry is None:
             if generation_id >= 0:
                 return dict.fromkeys(offsets, unknown_group)
-            self._directory.footprint.require_room(group_id, 0)
+            self._directory.footprint.require_space(group_id, 0)
             entry = self._directory.find_or_add(group_id)
         error = entry.group.commit_allowed(
             member_id,
@@ -105,7 +105,7 @@ class CommittedOffsets:
         codes = {place: self._check_metadata(offset) for place, offset in offsets.items()}
         good = {place: offsets[place] for place, code in codes.items() if code is ErrorCode.NONE}
         if good:
-            more = self._require_room(entry, good)
+            more = self._require_space(entry, good)
             records = [(OffsetKey(group_id, *place), offset) for place, offset in good.items()]
             try:
                 self._store.write(group_id, records, producer)
@@ -125,12 +125,14 @@ class CommittedOffsets:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 
-    def _require_room(self, entry: Entry, offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
+    def _require_space(
+        self, entry: Entry, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> int:
         """The bytes that offsets take beyond those that they replace. GROUP_MAX_SIZE_REACHED."""
         before = {place: entry.offsets[place] for place in offsets if place in entry.offsets}
         more = footprint.of_offsets(offsets) - footprint.of_offsets(before)
         if more > 0:
-            self._directory.footprint.require_room(entry.group.group_id, more)
+            self._directory.footprint.require_space(entry.group.group_id, more)
         return more
 
     def of(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:

@@ -119,7 +119,7 @@ class GroupCoordinator:
             waiter(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             return
         known = entry.group.members.get(request.member_id) if entry is not None else None
-        self._directory.footprint.require_room(group_id, footprint.of_join(request, known))
+        self._directory.footprint.require_space(group_id, footprint.of_join(request, known))
         if entry is None:
             entry = self._directory.find_or_add(group_id)
         if not request.member_id:
@@ -135,7 +135,7 @@ class GroupCoordinator:
         if entry is None:
             waiter(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
             return
-        self._directory.footprint.require_room(
+        self._directory.footprint.require_space(
             group_id, sum(map(len, request.assignments.values()))
         )
         self._carry_out(entry, entry.group.sync(request, waiter, self._now_ms()))

@@ -29,7 +29,7 @@ class Footprint:
         self._members: dict[str, int] = {}
         self._offsets: dict[str, int] = {}
 
-    def require_room(self, group_id: str, more: int) -> None:
+    def require_space(self, group_id: str, more: int) -> None:
         """Whether a group, perhaps a new one, may take ``more`` bytes. GROUP_MAX_SIZE_REACHED."""
         if more <= 0 and group_id in self._members:
             return

@@ -272,7 +272,7 @@ class Group:
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         joining = self.state is GroupState.PREPARING
-        if not self.roster.has_room_for(
+        if not self.roster.has_space_for(
             request.member_id, self.rebalance.limits.size_max, joining=joining
         ):
             return ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -78,7 +78,7 @@ class Roster:
             if not self._supporters[name]:
                 del self._supporters[name]
 
-    def has_room_for(self, member_id: str, size_max: int, *, joining: bool) -> bool:
+    def has_space_for(self, member_id: str, size_max: int, *, joining: bool) -> bool:
         """Whether a member may be one of ``size_max``. While the group is joining, members count
         that have joined, so that the last are left out of a group that was larger than a limit that
         was lowered (Kafka's rule)."""

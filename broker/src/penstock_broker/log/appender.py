@@ -19,7 +19,7 @@ from penstock_broker.errors import KafkaError
 from penstock_broker.log.append_result import AppendResult
 from penstock_broker.log.markers import Marker
 from penstock_broker.log.producer_state import SEQUENCE_MASK, AppendedBatch
-from penstock_broker.log.rolling import NO_ROOM, must_roll, room_in
+from penstock_broker.log.rolling import NO_SPACE, must_roll, space_in
 from penstock_broker.log.segment import PlacedBatch, Segment
 from penstock_broker.wire.records import LENGTH_END, NO_TIMESTAMP, PLACE, RecordBatch
 
@@ -40,9 +40,9 @@ class Appender:
         "_offset_max",
         "_placed",
         "_results",
-        "_room",
         "_segment",
         "_slots",
+        "_space",
         "_stamped",
         "_start_offset",
         "_written_bytes",
@@ -56,7 +56,7 @@ class Appender:
         self._leader_epoch = -1
         self._next_offset = 0
         self._start_offset = 0
-        self._room, self._slots, self._offset_max, self._latest = NO_ROOM
+        self._space, self._slots, self._offset_max, self._latest = NO_SPACE
         self._placed: list[PlacedBatch] = []
         self._results: list[AppendResult] = []
         self._stamped: list[tuple[RecordBatch, AppendResult, Marker | None]] = []
@@ -140,7 +140,7 @@ class Appender:
         size, base_offset = len(data), self._next_offset
         last_offset = base_offset + last_offset_delta
         if (
-            size > self._room
+            size > self._space
             or len(self._placed) >= self._slots
             or last_offset > self._offset_max
             or max_timestamp > self._latest
@@ -152,7 +152,7 @@ class Appender:
         PLACE.pack_into(data, 0, base_offset, size - LENGTH_END, leader_epoch)
         self._placed.append((data, base_offset, size, max_timestamp))
         self._next_offset = last_offset + 1
-        self._room -= size
+        self._space -= size
         result = AppendResult(base_offset, last_offset, append_time_ms, self._start_offset)
         self._results.append(result)
         return result
@@ -164,7 +164,7 @@ class Appender:
         log, segment, now_ms = self._log, self._segment, self._now_ms
         placed, results, stamped = self._placed, self._results, self._stamped
         self._placed, self._results = [], []
-        self._room, self._slots, self._offset_max, self._latest = NO_ROOM
+        self._space, self._slots, self._offset_max, self._latest = NO_SPACE
         if stamped:
             self._stamped = []
             self._last_of.clear()
@@ -215,7 +215,7 @@ class Appender:
         self._leader_epoch = leader_epoch
         self._next_offset = base_offset
         self._start_offset = log.log_start_offset
-        self._room, self._slots, self._offset_max, self._latest = room_in(segment, config)
+        self._space, self._slots, self._offset_max, self._latest = space_in(segment, config)
 
     def _follows(self, batch: RecordBatch) -> bool:
         """Whether it is the next one after a batch of its producer that is staged, and so has

@@ -10,7 +10,7 @@ whose newest batch may then seem torn. Of each partition it checks
 * both indexes, where they are written: checksum, order, and that each entry points at what it says;
   the time index also that no record before an entry is later than it says;
 * leader epochs: the file against the batches; never falling;
-* the producers' snapshots: readable; the index of aborted transactions: that each entry lies in
+* the producers' snapshots: readable; the index of aborted transactions: that each entry is in
   the log;
 * names that no broker gives, and half-finished replacements.
 """

@@ -97,10 +97,10 @@ def _records_of(batch: RecordBatch) -> tuple[bytes, list[ParsedRecord]]:
 
 
 class OffsetMap:
-    """The newest offset of each key, as long as there is room.
+    """The newest offset of each key, as long as there is space.
 
-    Keys of up to 40 bytes stand for themselves, longer ones by a digest of 41 bytes, which is as
-    good: two keys that share one are not to be met.
+    Keys of up to 40 bytes are kept as they are, longer ones as a digest of 41 bytes: a collision
+    of two digests is not to be expected.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -204,7 +204,7 @@ def marker_type(batch: RecordBatch) -> int:
 
 
 class LastOfProducer(NamedTuple):
-    """What the log must go on saying of a producer that is still known."""
+    """What the log must keep of a producer that is still known."""
 
     epoch: int
     last_data_offset: int

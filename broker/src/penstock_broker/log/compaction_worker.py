@@ -178,7 +178,7 @@ class WorkerProcess:
 
     def __init__(self) -> None:
         """Start it. OSError."""
-        # -P: what lies in the broker's working directory is not imported.
+        # -P: modules in the broker's working directory are not imported.
         command = [sys.executable, "-P", "-m", "penstock_broker.log.compaction_worker"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 

@@ -34,7 +34,7 @@ class FlushJob:
     def run(self) -> None:
         """Sync the files; in any thread. Then give the job to :meth:`Log.flushed`. OSError.
 
-        The owner goes on meanwhile: it may begin an epoch, or delete the log and make another one
+        The owner continues meanwhile: it may begin an epoch, or delete the log and make another one
         whose directory has the same name. So names are only ever opened to be synced here, which
         does another log no harm, and the checkpoint is written to a file that the owner has opened.
         """

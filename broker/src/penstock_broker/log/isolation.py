@@ -52,7 +52,7 @@ def _collect(
     segments: Sequence[Segment], bases: Sequence[int], first_offset: int, upper_offset: int
 ) -> list[AbortedTransaction]:
     found: list[AbortedTransaction] = []
-    # An abort marker lies behind its records: in the segment of the first offset, or later.
+    # An abort marker comes after its records: in the segment of the first offset, or later.
     for number in range(max(0, bisect_right(bases, first_offset) - 1), len(segments)):
         some, is_complete = segments[number].aborted.find(first_offset, upper_offset)
         found += some
@@ -62,7 +62,7 @@ def _collect(
 
 
 def end_of_slice(segments: Sequence[Segment], found: LogSlice) -> int:
-    """An offset above all that lies in a slice, near its end."""
+    """An offset above all records of a slice, near its end."""
     first = bisect_right(segments, found.base_offset, key=_base_offset) - 1
     number = min(max(0, first) + len(found.parts) - 1, len(segments) - 1)
     segment, last = segments[number], found.parts[-1]

@@ -1,13 +1,13 @@
 """Finding records by their time, in a list of segments.
 
 Producers' timestamps go up and down, so the answer is the first *record*, in offset order, that
-is not older than the time asked for; it may lie in the middle of a compressed batch whose other
+is not older than the time asked for; it may be in the middle of a compressed batch whose other
 records are older (KAFKA-16342). The time index leads to it within a few batches, unless a record
-below the log's start has a later time than all that follow: then what lies behind the start is
-walked through.
+below the log's start has a later time than all that follow: then all batches from the start on
+are read.
 
 Lookups are generators: each function that they give reads files and touches nothing else, so that
-it may run in another thread; when it has, the lookup goes on. :func:`run` does all of it at once.
+it may run in another thread; when it has, the lookup continues. :func:`run` does all of it at once.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _walk(
 
 
 class _Walk:
-    """A walk over the headers of a segment's batches; each call goes on with a piece of it."""
+    """A walk over the headers of a segment's batches; each call continues with a piece of it."""
 
     def __init__(
         self,
@@ -173,11 +173,11 @@ class _Walk:
 
     def __call__(self) -> None:
         try:
-            self._go_on(self._position + _AT_ONCE_BYTES)
+            self._continue(self._position + _AT_ONCE_BYTES)
         except (OSError, BadBatchError) as error:
             self.error = error
 
-    def _go_on(self, until: int) -> None:
+    def _continue(self, until: int) -> None:
         for batch in scan(self._file, self._position, self._end, 0):
             if self._expected not in (-1, batch.base_offset):
                 raise BadBatchError(batch.position, f"no batch {self._expected}")

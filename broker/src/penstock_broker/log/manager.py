@@ -4,9 +4,9 @@
     DIR/recovery-point-offset-checkpoint  per partition: what is on the disk (checkpoint.py)
     DIR/log-start-offset-checkpoint       per partition: the first offset (checkpoint.py)
     DIR/recovery-report.jsonl             what recovery found and cut, ever (recovery_report.py)
-    DIR/metadata.json                     the cluster's metadata (cluster/metadata_store.py)
+    DIR/metadata.json                     the cluster's metadata (cluster/metadata_file.py)
 
-What else lies there is described in ``data_directory.py``.
+``data_directory.py`` describes the other names in it.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class LogManager:
         return iter(self._logs.values())
 
     def found(self) -> dict[TopicPartition, uuid.UUID | None]:
-        """The logs that lie in the directory, with the topic id that each was made for."""
+        """The logs in the directory, with the topic id that each was created for."""
         self.own_files()
         found = {}
         for name in self._files.names(self.data_dir):

@@ -3,8 +3,8 @@
 After a clean stop the end is known and nothing is read but the last few batches. After a kill or
 a power cut every batch past the recovery point is read and its CRC checked, not the tail alone,
 because a disk may write pages in any order. The log ends before the first batch that is torn,
-damaged or out of place, or where offsets are missing between two segments; what lies behind is
-cut off, and a :class:`Cut` says exactly what that was.
+damaged or out of order, or where offsets are missing between two segments; everything after that
+is removed, and a :class:`Cut` says exactly what it was.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Which log, and where it lies."""
+    """Which log, and where it is."""
 
     files: Files
     directory: Path
@@ -145,7 +145,7 @@ def recover(
         first = Segment(place.files, place.directory, log_start_offset, place.index_interval_bytes)
         first.create()
         found.segments, found.end_offset = [first], log_start_offset
-        # Nor is anything known of who wrote what lay between.
+        # Nor is anything known of who wrote the records between.
         found.producers.clear()
     return found
 
@@ -351,7 +351,7 @@ def _cut(
     return cut
 
 
-# -- what lies in the directory ----------------------------------------------------------------
+# -- files of the directory --------------------------------------------------------------------
 
 
 def _list_segments(place: LogPlace, names: Sequence[str]) -> list[Segment]:
@@ -412,7 +412,7 @@ def _rebuild_producers(
 
     Snapshots above are of a log that is no more, and go. One that ends before the log begins says
     nothing of the batches between, which cannot be read any more: a producer that wrote them would
-    be compared with an old sequence. A producer that is not known may go on with any (KIP-360).
+    be compared with an old sequence. A producer that is not known may continue with any (KIP-360).
     """
     start = 0
     first_offset = found.segments[0].base_offset

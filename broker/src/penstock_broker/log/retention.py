@@ -1,6 +1,6 @@
 """What retention deletes: a plan made from facts about segments, and what carries it out.
 
-Kafka's rules. Whole segments go, oldest first, and only where all of the segment lies below the
+Kafka's rules. Whole segments go, oldest first, and only where all of the segment is below the
 high watermark. By time: a segment goes when its newest record is older than ``retention.ms``; by
 records' own timestamps, so a segment whose producers claim to live in the future stays until that
 has come. By size: segments go as long as what is left is still at least ``retention.bytes``. The

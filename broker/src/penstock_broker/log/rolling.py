@@ -14,7 +14,7 @@ _ENTRY_BYTES = 8
 """Of an offset index; there is at most one for each batch."""
 
 
-class Room(NamedTuple):
+class Space(NamedTuple):
     """What a segment takes for certain; beyond it :func:`must_roll` is to be asked."""
 
     size: int
@@ -25,7 +25,7 @@ class Room(NamedTuple):
     """The largest, in ms."""
 
 
-NO_ROOM: Final = Room(0, 0, -1, -1)
+NO_SPACE: Final = Space(0, 0, -1, -1)
 
 
 def must_roll(
@@ -62,16 +62,16 @@ def must_roll(
     return age_ms > longest_ms - _jitter_ms(segment, config.segment_jitter_ms)
 
 
-def room_in(segment: Segment, config: LogConfig) -> Room:
+def space_in(segment: Segment, config: LogConfig) -> Space:
     """What :func:`must_roll` will let into a segment after a batch that it has just let in, without
     being asked each time."""
     if segment.size == 0:
-        return NO_ROOM  # the first batch says what time it is
+        return NO_SPACE  # the first batch says what time it is
     entries = (config.segment_index_bytes - segment.offset_index.size_bytes) // _ENTRY_BYTES
     latest = INT64_MAX
     if segment.first_timestamp >= 0:
         latest = segment.first_timestamp + config.longest_segment_ms - config.segment_jitter_ms
-    return Room(
+    return Space(
         config.segment_bytes - segment.size,
         max(1, entries),
         segment.base_offset + _RELATIVE_OFFSET_MAX,

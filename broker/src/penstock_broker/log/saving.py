@@ -1,12 +1,12 @@
 """A value that is kept in a file, written by threads, so that the event loop waits for no disk.
 
-The event loop *offers* a value, which takes the place of all before it, and gets a ticket; any
+The event loop *offers* a value, which replaces all before it, and gets a ticket; any
 thread *saves* for a ticket, and returns when that value or a newer one is on the disk. A thread
 that comes while another writes waits, and mostly finds its work done: any number of changes that
 are made during one write share the next.
 
 A write that fails refuses everything that was offered since the last good one, where each value is
-made from the one before (``builds``): their tickets raise, and the owner goes on from what was
+made from the one before (``builds``): their tickets raise, and the owner continues from what was
 saved (:meth:`Saver.take_back`). Else it fails alone, and the next one writes the newest value.
 """
 
@@ -96,7 +96,7 @@ class Saver(Generic[Value]):
             _log.error("%s may hold a change that was refused: %s", self._name, error)
 
     def take_back(self, ticket: Ticket) -> None:
-        """The ticket was refused: offers go on from what was saved. In the thread of offers."""
+        """The ticket was refused: offers continue from what was saved. In the thread of offers."""
         if ticket.line == self._line:  # else another ticket of its line has been here before
             with self._lock:  # no writer is active: the queue is empty
                 self._saved_in_line.append(self._saved[0])

@@ -107,7 +107,7 @@ def scan(
 
 
 class Checked(NamedTuple):
-    """What :func:`check` found, and where another one goes on."""
+    """What :func:`check` found, and where another one continues."""
 
     end_offset: int
     size: int

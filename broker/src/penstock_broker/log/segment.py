@@ -8,9 +8,9 @@ Files in the partition's directory, named by the segment's base offset in 20 dig
     00000000000000000042.txnindex    see aborted_transactions.py; only where there are any
 
 Each segment has a base offset that is not above the offset of any record in it and above every
-offset of the segments before it. Batches lie in offset order. The log is the truth: an index is
-looked at to know where to begin reading, what it says is compared with what is found there, and
-it is built again by a scan where the two differ.
+offset of the segments before it. Batches are in offset order. The log is authoritative: an index
+only gives a position to begin reading at, its entries are compared with the log, and
+it is rebuilt by a scan where the two differ.
 
 Not thread-safe; ``sync`` of its file may run in another thread.
 """
@@ -118,7 +118,7 @@ class Segment:
         self._file = self._files.open(self.path, create=True)
 
     def attach(self) -> None:
-        """Use a closed segment as it lies there, opening nothing yet."""
+        """Use a closed segment as it is, opening nothing yet."""
         self.size = self._files.size(self.path)
         self.offset_index.attach()
         self.time_index.attach()
@@ -379,10 +379,10 @@ class Segment:
         on_batch: Callable[[ScannedBatch], None],
     ) -> Checked:
         """Read it from its beginning, building its indexes again, or from where ``begin`` was
-        taken, going on with those; see :func:`.scan.check`.
+        taken, continuing with those; see :func:`.scan.check`.
 
-        ``size`` is then where the first bad batch begins, if there is one; what lies behind is for
-        the owner to cut. So is what is new in ``aborted``, because the owner knows what had begun
+        ``size`` is then where the first bad batch begins, if there is one; the owner truncates
+        what follows it. So is what is new in ``aborted``, because the owner knows what had begun
         before. OSError.
         """
         self._clear_indexes()
@@ -415,7 +415,7 @@ class Segment:
 
     def rebuild_indexes(self, damage: IndexDamagedError) -> None:
         """Make both indexes again from the log; damage in the log itself ends them there."""
-        with waiting():  # half an index would be one that lies
+        with waiting():  # half an index would be a wrong one
             self._rebuild_indexes(damage)
 
     def _rebuild_indexes(self, damage: IndexDamagedError) -> None:

@@ -8,7 +8,7 @@ synced, by the same thread: where it is whole, they are on the disk, whatever
 passed over, and the start begins at an older one or at the beginning of the segment.
 
 Each has a name of its own and is written through a file that the owner of the log has opened, so
-that a torn one takes the place of none, and nothing is written to a log that was made meanwhile
+that a torn one replaces none, and nothing is written to a log that was made meanwhile
 under the name of a deleted one. Older ones go when a newer one is whole; that of a closed segment
 goes when the segment has been synced, which is before compaction may replace it.
 

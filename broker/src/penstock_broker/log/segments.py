@@ -22,7 +22,7 @@ from penstock_broker.log.swap import put_in_place
 
 
 class SegmentList:
-    """What lies in a log's directory, in the order of offsets. Owned by its log."""
+    """The segments of a log, in the order of offsets. Owned by its log."""
 
     __slots__ = ("_bases", "_place", "_removals", "_segments", "active")
 
@@ -145,7 +145,7 @@ class SegmentList:
     # -- the disk ----------------------------------------------------------------------------
 
     def to_sync(self, recovery_point: int) -> tuple[File, ...]:
-        """The files that hold what lies past the recovery point."""
+        """The files with batches past the recovery point."""
         first = self._number_of(recovery_point)
         return tuple(file for segment in self._segments[first:] for file in segment.to_sync())
 

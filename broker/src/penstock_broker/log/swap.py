@@ -117,4 +117,4 @@ def finish_swaps(files: Files, directory: Path) -> None:
                 files.remove(directory / other)
         files.rename(directory / name, directory / segment_name(base, ".log"))
         files.sync_directory(directory)
-        _log.info("%s: compacted segment %d to %d takes its place", directory, base, end)
+        _log.info("%s: replaced segments %d to %d by the compacted one", directory, base, end)

@@ -111,7 +111,7 @@ class Trash:
 
 
 def remove(files: Files, paths: Iterable[Path]) -> None:
-    """Remove files and trees; what cannot be removed is said, and left to the next start."""
+    """Remove files and trees; what cannot be removed is logged, and left to the next start."""
     for path in paths:
         _attempt(lambda path=path: _remove_one(files, path))  # type: ignore[misc]
 

@@ -108,7 +108,7 @@ class InternalTopic:
         return partition
 
     def replay(self, read: Callable[[Partition], Iterator[T]]) -> Iterator[T]:
-        """What ``read`` makes of each partition. One that cannot be read to its end is said, and
+        """What ``read`` makes of each partition. One that cannot be read to its end is logged, and
         nothing is served of it. ``read`` raises KafkaError or DecodeError."""
         self._warn_of_retention()
         for index in range(self.partition_count()):

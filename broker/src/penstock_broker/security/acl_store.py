@@ -31,7 +31,7 @@ class AclStore:
         )
 
     def is_full(self, adding: int) -> bool:
-        """Whether there is no room for so many more rules."""
+        """Whether there is no space for so many more rules."""
         return len(self.authorizer.rules) + adding > RULES_MAX
 
     def adding(self, rules: Iterable[AclBinding]) -> Change[None]:

@@ -79,7 +79,7 @@ class Authentication:
         return self.state in {AuthenticationState.TOKENS, AuthenticationState.RENEWING}
 
     def begin(self, name: str, *, raw: bool) -> bool:
-        """Go on with this mechanism; False when it is not one of ours (or, renewing, another
+        """Continue with this mechanism; False when it is not one of ours (or, renewing, another
         one than before). ``raw``: the tokens will come without Kafka's framing."""
         is_renewal = self.state is AuthenticationState.DONE
         if name not in self.mechanisms or (

@@ -35,7 +35,7 @@ class ScramStore:
         return {m: found.iterations for m, found in self._users.get(name, {}).items()}
 
     def is_full(self, adding: int) -> bool:
-        """Whether there is no room for so many more users."""
+        """Whether there is no space for so many more users."""
         return len(self._users) + adding > USERS_MAX
 
     def changing(

@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_since = self.active_at
 
     def may_receive(self) -> None:
-        """Memory has been reserved for the frame that :meth:`Host.reserve` had no room for."""
+        """Memory has been reserved for the frame that :meth:`Host.reserve` had no space for."""
         self._reserved = True
         self._end_stop(Stop.MEMORY)
 
@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stops.add(reason)
 
     def _end_stop(self, reason: Stop) -> None:
-        """Go on reading, if it was the last reason."""
+        """Continue reading, if it was the last reason."""
         if reason in self._stops:
             self._stops.remove(reason)
             if not self._stops:
@@ -306,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._work)  # whole frames may already be in the buffer
 
     def _look_at_backlog(self) -> None:
-        """Answers have been sent: go on reading, if few enough are left."""
+        """Answers have been sent: continue reading, if few enough are left."""
         if (
             self._stops
             and self._out_bytes <= OUT_BYTES_MAX // 2
@@ -369,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
         self._sending = NEXT[self._sending, event]
 
     def _give_turn(self) -> None:
-        """Go on when the other connections have had their turn."""
+        """Continue when the other connections have had their turn."""
         self._on(Event.TURN_OVER)
         self._loop.call_soon(self._next_turn)
 
@@ -379,8 +379,11 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
 
     def _wait(self) -> None:
-        """Go on when the socket takes more. The loop refuses writers on a transport's descriptor,
-        so this needs a duplicate: only now, because most connections never come here."""
+        (
+            """Continue when the socket takes more. The loop refuses writers on a transport's
+        descriptor, so this needs a duplicate: only now, because most connections never need it."""
+            ""
+        )
         try:
             if self._waiter < 0:
                 self._waiter = os.dup(cast(socket.socket, self._socket).fileno())

@@ -222,14 +222,14 @@ class Dispatcher:
         self._clock.rest()
 
     def _handle(self, exchange: RequestExchange, request: Any, steps: Steps | None) -> None:
-        """Have a request handled, or go on with the ``steps`` of a long one."""
+        """Have a request handled, or continue with the ``steps`` of a long one."""
         route = exchange.route
         try:
             reply: Reply | Staged | Steps | None = steps
             if reply is None:
                 reply = route.api.handle(self._services, exchange, request)
             if type(reply) is GeneratorType:
-                reply = self.long_works.go_on(exchange, request, reply)
+                reply = self.long_works.proceed(exchange, request, reply)
             if reply is not None:
                 if hasattr(reply, "finish"):
                     self._staged.append((exchange, request, cast(Staged, reply)))

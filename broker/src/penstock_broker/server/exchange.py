@@ -158,7 +158,7 @@ class RequestExchange:
             callback()
 
     def frame(self, response: Struct | Encoded) -> Sequence[bytes | LogSlice]:
-        """The answer as it goes on the wire: size, header, body."""
+        """The answer as it is sent: size, header, body."""
         route = self.route
         if self.toll is not None:
             self.toll.pay(self.connection, response)

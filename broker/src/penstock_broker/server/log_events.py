@@ -113,7 +113,7 @@ EVENTS: dict[tuple[str, str], Names] = {
     **_rows(
         "log.swap",
         (
-            "%s: compacted segment %d to %d takes its place",
+            "%s: replaced segments %d to %d by the compacted one",
             "compaction_finished",
             "directory first_offset end_offset",
         ),

@@ -2,13 +2,13 @@
 
 One request may name thousands of partitions, and one event loop serves all clients. A handler whose
 work grows with the request gives it in steps (``api.context.Steps``). Most are done within their
-first moment. The others go on in turns, one moment of one request in each turn of the loop, however
-many wait, so that they never delay the rest by more than a moment. Meanwhile their connections
+first moment. The others continue in turns, one moment of one request in each turn of the loop, so
+that any number of them delays other requests by no more than a moment. Meanwhile their connections
 are not read from: answers keep their order, and a client has one long request at a time.
 
 A step that gives a function has work that cannot be cut into moments, or waits for the disk, and
-touches nothing that the event loop owns: it is run in another thread, and the request goes on after
-it (``penstock_broker/steps.py``).
+touches nothing that the event loop owns: it is run in another thread, and the request continues
+after it (``penstock_broker/steps.py``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ THREADS = 8
 
 
 class LongWorks:
-    """The requests that are not done yet; ``handle`` goes on with one.
+    """The requests that are not done yet; ``handle`` continues with one.
 
     ``commit`` writes and answers what has been staged: before a request is left for later, and
     after each of its turns.
@@ -57,7 +57,9 @@ class LongWorks:
     def __len__(self) -> int:
         return len(self._waiting) + self._elsewhere
 
-    def go_on(self, exchange: RequestExchange, request: Any, steps: Steps) -> Reply | Staged | None:
+    def proceed(
+        self, exchange: RequestExchange, request: Any, steps: Steps
+    ) -> Reply | Staged | None:
         """Do steps for a moment: the reply when that was all, else None, and the rest later.
 
         Raises what the handler raises.
@@ -94,7 +96,7 @@ class LongWorks:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="long-work")
         self._elsewhere += 1
 
-        def go_on(done: asyncio.Future[Any]) -> None:
+        def follow_up(done: asyncio.Future[Any]) -> None:
             self._elsewhere -= 1
             before = len(self)
             if exchange.is_closed:
@@ -109,7 +111,7 @@ class LongWorks:
                 self._idle.set()
 
         loop = asyncio.get_running_loop()
-        loop.run_in_executor(self._pool, work_of(work)).add_done_callback(go_on)
+        loop.run_in_executor(self._pool, work_of(work)).add_done_callback(follow_up)
 
     async def finish(self) -> None:
         """Wait for what runs in other threads, and follow it up: the broker is stopping, and has

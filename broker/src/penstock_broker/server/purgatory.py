@@ -1,14 +1,14 @@
 """Where requests wait for data: keyed by what they wait for, with a deadline each.
 
 Kafka's ``DelayedOperationPurgatory`` for a single event loop. An append calls
-:meth:`Purgatory.advance` with its partition and size; every operation parked on that key adds it
-up itself, so a wake costs the same however many partitions a fetch watches. Operations that have
-enough are completed *after* the current read event: a burst of small appends wakes a consumer
-once, with all of them, and completing never happens inside an append.
+:meth:`DelayedOperations.advance` with its partition and size; every operation parked on that key
+adds it up itself, so the cost of a wake does not depend on the number of partitions of a fetch.
+Operations that have enough are completed *after* the current read event: a burst of small appends
+wakes a consumer once, with all of them, and no operation is completed inside an append.
 
-Something that waits for good, as a fetch session does for its partitions, *watches* keys instead.
+A fetch session, which never stops waiting for its partitions, *watches* keys instead.
 
-An operation is completed exactly once: by a key, by its deadline, or never (cancelled, because
+An operation is completed at most once: by a key, by its deadline, or never (cancelled, because
 its connection ended). Where all that wait name more than ``keys_max`` keys together, the next one
 does not wait: it is completed after the current read event, with the records there are.
 """

@@ -7,7 +7,7 @@ sixteen states and say of each event only that it adds or takes away its reason.
 
                 begins                                    ends
     MUTED       a quota, or too many new connections      a timer
-    MEMORY      no room for a large frame                 a frame of another connection is done with
+    MEMORY      no space for a large frame                a frame of another connection is done with
     HELD        a request that takes long                 it is answered
     BACKLOG     the peer does not read its answers, or    few enough are left
                 too many requests are unanswered

@@ -23,7 +23,7 @@ class Sending(Enum):
     READING_FULL = auto()
     """Both."""
     TURN = auto()
-    """It has used up its turn: other connections send before it goes on."""
+    """It has used up its turn: other connections send before it continues."""
 
 
 class Event(Enum):

@@ -1,9 +1,9 @@
 """What a scrape reads from the broker's state: nothing here is counted beforehand.
 
 Each function makes blocks from a part of the broker; :func:`collector` joins them. Rows are
-snapshots, because the text is written in pieces while the broker goes on. The number of partitions
-and of committed offsets that are shown one by one is bounded; beyond that only the sums are there,
-and ``penstock_metrics_rows_left_out`` says how many rows are not.
+snapshots, because the text is written in pieces while the broker continues. The number of
+partitions and of committed offsets with rows of their own is limited; beyond that there are only
+the sums, and ``penstock_metrics_rows_left_out`` is the number of omitted rows.
 """
 
 from __future__ import annotations

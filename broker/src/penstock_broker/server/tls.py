@@ -45,8 +45,8 @@ class TlsContext:
         )
 
     def refresh(self) -> None:
-        """Look at the files. Should the new ones be unusable, the old context goes on serving;
-        that is said once for each change, and they are tried again with the next."""
+        """Look at the files. Should the new ones be unusable, the old context continues serving;
+        that is logged once for each change, and they are tried again with the next."""
         seen = file_signature(self._files())
         if seen == self._seen:
             return
@@ -117,7 +117,7 @@ def _load_key(context: ssl.SSLContext, settings: BrokerConfig) -> None:
 
 
 def _pem(text: str) -> str:
-    """PEM out of a settings file: where it is one line, ``\\n`` stands for its line ends, or the
+    """PEM out of a settings file: where it is one line, ``\\n`` means a line end, or the
     blocks are given with spaces for them."""
     text = text.replace("\\n", "\n")
     if "\n" in text:

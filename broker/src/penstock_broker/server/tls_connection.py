@@ -4,7 +4,7 @@ It is accepted and counted like any other, and only then shakes hands, so that h
 within the bounds; the certificate is the one that is valid at that moment. Records cannot go from
 the file to the socket by themselves here: slices are read in pieces, encrypted and written through
 asyncio's transport, as fast as that takes them. A piece that is not in the page cache is read in a
-thread, and the loop goes on meanwhile.
+thread, and the loop continues meanwhile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A watch on the event loop's turns: how long the longest took, and how many were slow.
 
-A turn is what lies between two waits for events: while it lasts no other request is served. Every
+A turn is the time between two waits for events, in which no other request is served. Every
 turn is measured, by two readings of a clock around the wait; so a mixed load that leaves the
 longest at a few milliseconds shows that nothing in it blocks the loop.
 """

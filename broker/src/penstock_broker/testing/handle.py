@@ -53,7 +53,7 @@ class BrokerHandle(ABC):
 
     @abstractmethod
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
 
     def restart(self) -> Self:
         """Stop in order and start again."""

@@ -4,7 +4,7 @@
     corpus = seeds(chance)                       # plausible frames of every API and version
     frame = mutate(chance.choice(corpus), corpus, chance)
     frame = mutate_batch(chance)                 # a Produce request whose batch is a little wrong
-    data = hostile(chance, corpus)               # any kind, with its size, as it goes on the wire
+    data = hostile(chance, corpus)               # any kind, with its size, as it is sent
 
 The same seed gives the same frames.
 """
@@ -219,7 +219,7 @@ def lie(chance: random.Random, corpus: list[bytes]) -> bytes:
 
 
 def hostile(chance: random.Random, corpus: list[bytes]) -> tuple[str, bytes]:
-    """The kind of a hostile frame, and what goes on the wire."""
+    """The kind of a hostile frame, and its bytes as they are sent."""
     kind = chance.choices(KINDS, WEIGHTS)[0]
     if kind == "random bytes":
         return kind, chance.randbytes(chance.choice([1, 4, 12, 60, 1_000, 20_000]))

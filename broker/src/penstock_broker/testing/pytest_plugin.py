@@ -4,7 +4,7 @@
         topic = kafka_broker.create_topic(partitions=3)
         ...  # any client, at kafka_broker.bootstrap_servers
 
-How it runs is said for a test, or for all tests:
+How it runs can be configured for a test, or for all tests:
 
 * ``@pytest.mark.kafka_broker(mode="process", settings={...}, clock=True, disk=True)`` on a test,
   a class or a module (where the scope is ``function``);

@@ -37,7 +37,7 @@ class RawClient:
         self._sent: dict[int, tuple[Api, int]] = {}
 
     def frame(self, request: Struct, version: int) -> bytes:
-        """The request as it goes on the wire; its answer is expected from now on."""
+        """The request as it is sent; its answer is expected from now on."""
         api = _BY_REQUEST[type(request)]
         self._correlation_id += 1
         self._sent[self._correlation_id] = (api, version)

@@ -131,7 +131,7 @@ class TransactionCoordinator:
         except KafkaError as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
 
-    def _require_room(self, transactional_id: str) -> None:
+    def _require_space(self, transactional_id: str) -> None:
         """Anybody may invent ids, and they are kept for a week."""
         if len(transactional_id) > ID_CHARACTERS_MAX:
             raise KafkaError(
@@ -164,7 +164,7 @@ class TransactionCoordinator:
         now_ms = self._clock.now_ms()
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
-            self._require_room(transactional_id)
+            self._require_space(transactional_id)
             transaction = Transaction(transactional_id, self._new_producer_id(), timeout_ms)
         transaction.check_expected(expected)
         if transaction.state is TransactionState.ONGOING:
@@ -302,7 +302,7 @@ class TransactionCoordinator:
     # -- mechanics ---------------------------------------------------------------------------
 
     def _put(self, transaction: Transaction) -> None:
-        """Write a value, and only then go on with it."""
+        """Write a value, and only then continue with it."""
         self._store.write(transaction.transactional_id, transaction)
         self._transactions[transaction.transactional_id] = transaction
 
@@ -311,7 +311,7 @@ class TransactionCoordinator:
         self._finish(transaction.transactional_id)
 
     def _finish(self, transactional_id: str) -> None:
-        """Write the markers of a prepared transaction, then say that they are written; go on
+        """Write the markers of a prepared transaction, then say that they are written; continue
         later where that is not possible now, or where there are many."""
         self._timed.pop(transactional_id, None)
         try:
@@ -330,7 +330,7 @@ class TransactionCoordinator:
         self._count(transaction)
 
     def _write_markers(self, transaction: Transaction) -> float | None:
-        """None when all are written; else the seconds after which to go on."""
+        """None when all are written; else the seconds after which to continue."""
         transactional_id = transaction.transactional_id
         epoch = self._store.coordinator_epoch(transactional_id)
         count: list[TopicPartition] = []

@@ -1,7 +1,7 @@
 """A transactional id as a pure state machine: what it is, and what each request makes of it.
 
 No clock, no I/O: a method takes what happened and the time, and gives the value that is to be
-written to ``__transaction_state``. Only when that is written does the coordinator go on with it,
+written to ``__transaction_state``. Only when that is written does the coordinator continue with it,
 so a write that fails changes nothing, not even the epoch (KAFKA-9666).
 
     Empty, CompleteCommit, CompleteAbort --add--> Ongoing --decide--> PrepareCommit, PrepareAbort

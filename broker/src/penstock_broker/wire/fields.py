@@ -109,7 +109,7 @@ def array(
     tag: int | None = None,
     default: Any = REQUIRED,
 ) -> Any:
-    """Declare an array field; `default=()` stands for a new empty list."""
+    """Declare an array field; `default=()` means a new empty list."""
     return Field(ArrayOf(element), since, until, nullable_since, tag, default)
 
 

@@ -25,14 +25,14 @@ BUSY_CAPACITY_MAX: Final = 256 * 1024
 """What a connection may hold instead that fills this buffer too, in bytes."""
 
 FRAMES_AT_ONCE: Final = 24
-"""Frames that such a connection has room for: each read costs as much as several of them. Where
+"""Frames that such a connection has space for: each read costs as much as several of them. Where
 `CAPACITY` holds more it stays, because thousands of frames would hold up other connections."""
 
 CAPACITY_KEPT_MAX: Final = 4 * 1024 * 1024
 """A buffer that one large frame made bigger than this is given back after it."""
 
 GROW_AT_ONCE_MAX: Final = 1024 * 1024
-"""Up to here a frame's announced size is believed; beyond, room doubles as bytes really come."""
+"""Up to here the buffer grows to a frame's announced size; beyond, it doubles as bytes arrive."""
 
 _SIZE: Final = struct.Struct(">i")
 
@@ -62,15 +62,15 @@ class FrameReader:
         return int(_SIZE.unpack_from(self._view, self._read)[0]) + 4
 
     def shrink(self) -> None:
-        """Give room back, if there is nothing in it."""
+        """Free the memory, if there is nothing in it."""
         if not self._written and len(self._view) > FIRST_CAPACITY:
             self._view = memoryview(bytearray(FIRST_CAPACITY))
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
-        """Room for the next bytes of the stream, never empty."""
+        """Space for the next bytes of the stream, never empty."""
         wanted = self._wanted()
         if self._written == len(self._view) or self._read + wanted > len(self._view):
-            self._make_room(wanted)
+            self._make_space(wanted)
         return self._view[self._written :]
 
     def buffer_updated(self, count: int) -> None:
@@ -81,9 +81,9 @@ class FrameReader:
         """Copy bytes in: for transports that bring their own buffers, and for tests."""
         rest = memoryview(data)
         while rest:
-            room = self.get_buffer()
-            count = min(len(room), len(rest))
-            room[:count] = rest[:count]
+            space = self.get_buffer()
+            count = min(len(space), len(rest))
+            space[:count] = rest[:count]
             self.buffer_updated(count)
             rest = rest[count:]
 
@@ -113,7 +113,7 @@ class FrameReader:
 
     @property
     def is_full(self) -> bool:
-        """Whether the last bytes took all the room there was, so that more may be waiting."""
+        """Whether the last bytes took all the space there was, so that more may be waiting."""
         return self._written == len(self._view)
 
     def advance(self, position: int) -> None:
@@ -136,12 +136,12 @@ class FrameReader:
             return 4  # next_frame refuses it
         return min(size, max(GROW_AT_ONCE_MAX, 2 * (self._written - self._read)))
 
-    def _make_room(self, wanted: int) -> None:
+    def _make_space(self, wanted: int) -> None:
         unread = self._written - self._read
-        room = self._capacity
-        if self._written == len(self._view) >= room:
-            room = max(room, min(FRAMES_AT_ONCE * wanted, BUSY_CAPACITY_MAX))
-        is_busy = len(self._view) < room and self._written == len(self._view)
+        space = self._capacity
+        if self._written == len(self._view) >= space:
+            space = max(space, min(FRAMES_AT_ONCE * wanted, BUSY_CAPACITY_MAX))
+        is_busy = len(self._view) < space and self._written == len(self._view)
         if (
             self._kept == self._read
             and self._read
@@ -150,7 +150,7 @@ class FrameReader:
         ):
             self._view[:unread] = self._view[self._read : self._written]
         else:
-            grown = memoryview(bytearray(max(wanted, 2 * unread, room)))
+            grown = memoryview(bytearray(max(wanted, 2 * unread, space)))
             grown[:unread] = self._view[self._read : self._written]
             self._view = grown
         self._kept = self._read = 0

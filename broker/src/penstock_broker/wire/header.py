@@ -35,7 +35,7 @@ class RequestHeader:
 def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
     """Read the part that all header versions share; give the header and the position after it.
 
-    Where the request's version is flexible, `skip_header_tags` goes on from there.
+    Where the request's version is flexible, `skip_header_tags` continues from there.
     """
     try:
         key, version, correlation_id, size = _FIXED.unpack_from(buffer, position)

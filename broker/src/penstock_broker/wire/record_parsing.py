@@ -1,4 +1,4 @@
-"""The records of a batch, decompressed: where each lies, and its parts.
+"""The records of a batch, decompressed: the position of each, and its parts.
 
     record: length varint, attributes i8, timestamp delta varlong, offset delta varint,
             key length varint, key, value length varint, value, header count varint, headers

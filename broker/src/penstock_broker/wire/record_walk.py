@@ -1,9 +1,9 @@
 """Whether the records of a batch are what its header says: whole, one behind the other, in order.
 
-A CRC proves that a batch arrived as it was sent, not that it can be read: one record whose length
-lies stops every consumer of the partition for good. So each record is walked through (length,
-timestamp delta, offset delta, key, value, headers; what key and value hold is not looked at),
-which in Python costs 0.5 µs a record. Producers of many records tend to send them alike: a
+A CRC proves that a batch arrived as it was sent, not that it can be read: one record with a wrong
+length stops every consumer of the partition permanently. So each record is walked through (length,
+timestamp delta, offset delta, key, value, headers; the content of key and value is not checked),
+which in Python costs 0.6 µs a record. Producers of many records tend to send them alike: a
 *stretch* of records of one size, whose length fields are the same bytes, is compared with its
 first record by slices with a step, for a hundredth of that.
 

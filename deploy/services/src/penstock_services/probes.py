@@ -172,7 +172,7 @@ def probe_workers(settings: Settings) -> str:
         answer = ask(layout.workers_socket(settings), {"ping": True}, CALL_SECONDS)
     except (OSError, ValueError) as error:
         raise NotReady(str(error)) from error
-    return f"{answer.get('running', 0)} run(s) going on"
+    return f"{answer.get('running', 0)} run(s) in progress"
 
 
 def probe_webserver(settings: Settings) -> str:

@@ -6,7 +6,7 @@ seconds at what the others leave behind, and alerts through the same channels:
 
 - Dagster's own report (one GraphQL query): do the definitions load, when did each daemon report?
 - ``<home>/alerts/state.json``: when did the alert sensor last look?
-- the outbox: has a channel had an alert pending for long? (It is said through the others.)
+- the outbox: has a channel had an alert pending for long? (The others report it.)
 - the supervisor: which service does not run?
 
 It asks neither broker nor object store nor any database, so it works when these do not answer. Its

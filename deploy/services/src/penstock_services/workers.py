@@ -335,7 +335,7 @@ def main() -> int:
         LOG.warning("the definitions start threads, so each run loads them for itself")
         os.environ[WITHOUT_DEFINITIONS] = "1"
         server.start_over()
-    LOG.info("ready: %d modules imported, %d runs going on", modules, len(running))
+    LOG.info("ready: %d modules imported, %d runs in progress", modules, len(running))
     job = server.serve()
     if job is not None:
         return execute(job, definitions)

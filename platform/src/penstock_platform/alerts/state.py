@@ -39,7 +39,7 @@ def state_file(directory: Path) -> Path:
 
 
 def load_state(directory: Path) -> AlertState:
-    """The kept state, or a new one. A file that cannot be read is put aside, with an error in the
+    """The kept state, or a new one. A file that cannot be read is renamed, with an error in the
     log: its incidents are alerted again when they are seen again."""
     path = state_file(directory)
     try:

@@ -4,7 +4,7 @@
 
     clusters/<cluster_id>/
        incarnations/<topic>/0000000000.json           which topic ids this name has had, in order
-       incarnations/<topic>/0000000000-begun.json     its chain has its place 0
+       incarnations/<topic>/0000000000-begun.json     the first window of its chain was written
        topics/<topic>-<topic_id>/
           windows/0000000042.json                     the chain; hash of the one before
           receipts/<table>/0000000042/000.json        one per landing attempt that committed

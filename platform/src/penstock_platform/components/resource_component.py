@@ -10,7 +10,7 @@
         PENSTOCK_S3_SECRET_KEY: LAKE_SECRET_KEY
 
 At most one document a code location; without it the PlatformComponent declares the resource with
-its defaults. Values never stand here, only the names of the variables that hold them, so the UI
+its defaults. YAML never contains values, only the names of the variables that hold them, so the UI
 shows no secret. The component's settings are those of the definitions too, which read no more of
 them than the cluster's name, the webserver's address and the starts recorded in the home.
 """

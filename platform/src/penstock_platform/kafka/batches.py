@@ -135,7 +135,7 @@ def _read(
             AbortedTransaction(a.producer_id, a.first_offset)
             for a in answer.aborted_transactions or ()
         }
-        if not fresh:  # what is asked for lies below the last stable offset, so it is there
+        if not fresh:  # the offset is below the last stable offset, so the record exists
             raise _NotNowError(f"it gives nothing at offset {offset}")
         batches += fresh
         offset = fresh[-1].last + 1

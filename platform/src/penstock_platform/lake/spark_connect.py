@@ -2,12 +2,12 @@
 
 What has to be known of Connect:
 
-- The end of a client does not end its operation: a killed landing goes on in the server and may
+- The end of a client does not end its operation: a killed landing continues in the server and may
   still commit. So the work on the lake runs in *named* sessions whose id is the same in every
   process, and its operations carry a tag; a second run of the same work interrupts that tag
   first. (An operation can only be interrupted from within its own session.)
 - A session that has ended, by a time-out or by being closed, cannot be used again under its id
-  while the server remembers that (ours does not). A named session then goes on as its next
+  while the server remembers that (ours does not). A named session then continues as its next
   generation; nothing of the one before is running any more.
 - A dead server shows as UNAVAILABLE for minutes with the client's own patience. Here it is asked
   for a minute, which is more than the supervisor needs to bring it back, and then named.

@@ -3,7 +3,7 @@
 Every step can be killed between any two instructions and run again. What a second run finds and
 does, step by step (``at`` gets the names in quotes):
 
-1. Interrupt. A killed run's operation goes on in the Connect server; it is interrupted by its tag.
+1. Interrupt. A killed run's operation continues in the Connect server; its tag interrupts it.
    One that commits in that very moment commits before the base is taken, or is refused by the
    fence, or refuses this one, which then takes a fresh base.
 2. "planned": base snapshot taken, nothing written. A second run starts over.

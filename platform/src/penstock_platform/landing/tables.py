@@ -45,7 +45,7 @@ TABLE_PROPERTIES = {
     # One window is one table partition: nothing to shuffle or to sort for.
     "write.distribution-mode": "none",
     "write.spark.fanout.enabled": "true",
-    # Other windows' commits are no conflict: take the new base and go on.
+    # Other windows' commits are no conflict: take the new base and continue.
     "commit.retry.num-retries": "20",
     "history.expire.max-snapshot-age-ms": str(REPAIR_HORIZON_DAYS * 24 * 3600 * 1000),
     "history.expire.min-snapshots-to-keep": str(SNAPSHOTS_KEPT_MIN),

@@ -173,7 +173,8 @@ class Bookkeeper:
             cut = lost_from_log(self._penstock, window, offsets)
             log_starts = {p: o.log_start for p, o in offsets.items()}
             held = [OffsetRange(p, o.log_start, o.last_stable) for p, o in offsets.items()]
-            asked = intersect(doubtful, subtract(held, cut))  # other records stand where it was cut
+            # Where it was cut there are other records.
+            asked = intersect(doubtful, subtract(held, cut))
             legal = merge((*legal, *self._penstock.kafka.unread_offsets(spec.name, asked)))
         except (ClusterError, ChainError) as error:
             unanswered = str(error)

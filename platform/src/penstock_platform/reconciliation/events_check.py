@@ -1,4 +1,4 @@
-"""The check ``events_readable``: how much of what lies in the audit topic is no event.
+"""The check ``events_readable``: which share of the records in the audit topic is no event.
 
 Looks at the newest frozen window of the audit topic, at most ``EVENTS_MAX`` of its records. Any
 malformed record fails the check as a warning; a share above ``MALFORMED_SHARE_MAX`` fails it as an

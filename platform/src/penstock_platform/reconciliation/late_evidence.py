@@ -133,11 +133,11 @@ def new_events(
             p: o.last_stable if first[p] is None else int(first[p] or 0) for p, o in offsets.items()
         }
         cursor.audit_id = audit.topic_id
-    room = max(1, EVENTS_MAX // max(1, len(offsets)))
+    space = max(1, EVENTS_MAX // max(1, len(offsets)))
     ranges = []
     for p, o in offsets.items():
         start = max(cursor.next.get(p, 0), o.log_start)
-        end = min(o.last_stable, start + room)
+        end = min(o.last_stable, start + space)
         if start < end:
             ranges.append(OffsetRange(p, start, end))
     for message in penstock.kafka.read_range(AUDIT_TOPIC, ranges):

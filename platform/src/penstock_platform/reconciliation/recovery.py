@@ -58,7 +58,7 @@ def rerun_source(
 def noting_source(penstock: Connections, window: Window, result: EquationResult) -> EquationResult:
     """Equation 1's result with a note of what a re-run would read, where something is wrong.
 
-    Without the note where broker or lake do not answer: it is advice, and the result stands.
+    Without the note where broker or lake do not answer: it is advice, and the result is valid.
     """
     if result.equation is not Equation.STORED_EQUALS_LANDED or result.state not in DAMAGE:
         return result

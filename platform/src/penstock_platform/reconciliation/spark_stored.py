@@ -46,17 +46,17 @@ def stored_records(
 def in_batches(ranges: Iterable[OffsetRange], size: int) -> Iterator[list[OffsetRange]]:
     """The ranges in groups of at most ``size`` offsets, long ones cut."""
     batch: list[OffsetRange] = []
-    room = size
+    space = size
     for whole in ranges:
         start = whole.start
         while start < whole.end:
-            end = min(whole.end, start + room)
+            end = min(whole.end, start + space)
             batch.append(OffsetRange(whole.partition, start, end))
-            room -= end - start
+            space -= end - start
             start = end
-            if not room:
+            if not space:
                 yield batch
-                batch, room = [], size
+                batch, space = [], size
     if batch:
         yield batch
 

@@ -34,7 +34,7 @@ from penstock_platform.windows.store import WindowStore
 
 LOG = logging.getLogger("penstock.retention")
 APPLY_TAG = "penstock/apply"
-# A sweep looks at this many windows of the log's front; what lies behind them is the next one's.
+# A sweep checks this many of the oldest windows in the log; the next sweep checks later ones.
 WINDOWS_MAX = 500
 DECISION_SCHEMA = dg.TableSchema(
     [

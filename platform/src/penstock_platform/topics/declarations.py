@@ -1,7 +1,8 @@
 """Reading a component's YAML so that every mistake is named with its file and line.
 
-Dagster hands a component its attributes and where each key stands. The platform's own models do the
-judging (``model.declaration.parse_topic``), because they know the remedy; this module joins both.
+Dagster gives a component its attributes and the position of each key. The platform's own models
+validate them (``model.declaration.parse_topic``), because they know the remedy; this module
+combines both.
 """
 
 from __future__ import annotations

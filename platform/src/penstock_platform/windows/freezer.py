@@ -1,7 +1,7 @@
 """The freezer: publishes every window that is due, in order, each in its place of the chain.
 
 Metadata only: it asks for offsets and creates small objects. Killed between any two instructions
-and started again, it finds the end of the chain and goes on from there; two freezers at once take
+and started again, it finds the end of the chain and continues from there; two freezers at once take
 turns, because the one that is refused a place reads the chain again and computes again.
 """
 
@@ -67,11 +67,11 @@ def freeze_due(
     """Freeze what is due for a topic and return the windows that this call published.
 
     ``start`` is when the first window of the partition definition opens. At most ``windows_max``
-    windows are published in a call; when more are missing, also of one tick, the next call goes
-    on. The chain of a recreated topic opens with the tick in which it was begun. Where a log was
-    cut below the chain's end, the next window begins at the cut. Raises
-    FreezeError for a topic without ``land``, NewIncarnationError for a recreated topic unless
-    ``begin_new``, ChainError, ClusterError and ArchiveError as they come.
+    windows are published in a call; when more are missing, also of one tick, the next call
+    continues. The chain of a recreated topic opens with the tick in which it was begun. Where a log
+    was cut below the chain's end, the next window begins at the cut. Raises FreezeError for a topic
+    without ``land``, NewIncarnationError for a recreated topic unless ``begin_new``, and
+    ChainError, ClusterError and ArchiveError of what it calls.
     """
     if spec.land is None:
         raise FreezeError(f"topic {spec.name} is not landed, so it has no windows; add land: {{}}")

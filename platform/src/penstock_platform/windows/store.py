@@ -185,7 +185,7 @@ class WindowStore:
         begin_new: bool = False,
         begin: Callable[[], Incarnation] | None = None,
     ) -> Incarnation:
-        """Make sure that ``ref`` is the incarnation whose chain goes on; returns it as recorded.
+        """Make sure that ``ref`` is the incarnation whose chain continues; returns it as recorded.
 
         The first incarnation is admitted by itself; ``begin`` decides where its chain begins and
         is called only when that is not recorded yet. The chain of a later one begins at offset 0
@@ -293,7 +293,7 @@ class WindowStore:
 
 
 def window_uri(penstock: Connections, window: Window) -> str:
-    """Where the window object lies in the archive."""
+    """The key of the window object in the archive."""
     return f"{penstock.archive.uri}/{keys.window_key(window.ref, window.sequence)}"
 
 

@@ -2,7 +2,7 @@
 
 What goes wrong with one topic is caught and kept for the alert sensor, and ends nothing for the
 others. A tick that has used up its time stops between two topics, or between two windows, and the
-next one goes on there.
+next one continues there.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ class Tick:
             seen[sequence] = window is not None and waits(window)
             found += [window] if window is not None and seen[sequence] else []
         sequence = watch.unread
-        room = min(looks, watch.room)
-        while room > 0 and not self.late and (window := store.get(ref, sequence)) is not None:
+        space = min(looks, watch.space)
+        while space > 0 and not self.late and (window := store.get(ref, sequence)) is not None:
             seen[sequence] = waits(window)
             if seen[sequence]:
                 found.append(window)
-                room -= 1
+                space -= 1
             sequence += 1
         self._watches[ref.topic_id] = watch.after(seen)
         return sorted(found, key=lambda window: window.sequence)

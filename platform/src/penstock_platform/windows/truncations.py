@@ -1,7 +1,7 @@
 """Which offsets of a window the log has lost since it was frozen, though it was not asked to.
 
 The chain says it once the next window is frozen; until then, the brokers' leader epochs do. Other
-records may stand at these offsets now: they belong to a later window, and are never read for this
+records may be at these offsets now: they belong to a later window, and are never read for this
 one.
 """
 

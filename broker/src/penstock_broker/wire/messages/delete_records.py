@@ -1,4 +1,4 @@
-"""DeleteRecords: move the log start up. Offset -1 stands for the high watermark."""
+"""DeleteRecords: move the log start up. Offset -1 means the high watermark."""
 
 from penstock_broker.wire.schema import INT16, INT32, INT64, STRING, Struct, array, field
 

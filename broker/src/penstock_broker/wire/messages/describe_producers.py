@@ -17,7 +17,7 @@ class DescribeProducersRequest(Struct, versions=VERSIONS, flexible_from=FLEXIBLE
 
 
 class ProducerState(Struct):
-    """-1 stands for nothing: no sequence, no timestamp, no coordinator, no transaction."""
+    """-1 means none: no sequence, no timestamp, no coordinator, no transaction."""
 
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT32)

@@ -1,7 +1,7 @@
 """Marts: what the landed records are good for.
 
-A mart reads silver, which holds proven windows alone, and is made again each time: run it twice and
-the same table stands there.
+A mart reads silver, which has only proven windows, and is replaced each time: a second run writes
+the same table.
 """
 
 from typing import Any

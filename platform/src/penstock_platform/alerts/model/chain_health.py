@@ -1,4 +1,4 @@
-"""Does the chain of a topic's windows go on? What stops it, judged from facts that others gather.
+"""Does the chain of a topic's windows continue? What stops it, judged from facts of other modules.
 
 The books judge windows that exist. A window that was never frozen, never landed, or whose topic is
 gone, has no book: without this page everything would look balanced. The alert sensor,

@@ -13,10 +13,10 @@ An observation is one judgement of one source: a window's equation, a run, a cha
   bad; an older one changes nothing, and neither does a source that is no longer looked at. What is
   neither good nor bad (PENDING) changes nothing.
 - **Alerted again**: when the incident holds offsets that none of its alerts has named, or more
-  records than the most that any of them named. So shrinking says nothing, growing back to what was
-  said says nothing, and beyond that, or elsewhere, it is said.
+  records than the most that any of them named. So there is no alert when it shrinks or grows back
+  to what was alerted; there is one when it grows beyond that, or elsewhere.
 - **Outages**: what stops because a service does not answer is one incident of that service, with
-  the list of what it stops. It is said again each time that the list has doubled.
+  the list of what it stops. It is alerted again each time that the list has doubled.
 
 Alerts have the field names of PagerDuty's Events API v2. Delivery is at least once: an alert may
 be made again after a crash, with the same ``dedup_key``.

@@ -57,7 +57,7 @@ class Lease:
 
 
 def ask(run_id: str, known: Lease | None, now: datetime) -> Lease:
-    """The line with which a run asks for a landing, or goes on with one that it has.
+    """The line with which a run asks for a landing, or continues with one that it has.
 
     A run whose lease has lapsed asks again, behind those that asked meanwhile.
     """

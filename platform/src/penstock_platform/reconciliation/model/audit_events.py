@@ -1,15 +1,16 @@
-"""Monitoring events as they lie in the audit topic: read, or refused with reason and source.
+"""Monitoring events in the audit topic: read, or refused with reason and source.
 
-Anybody may write to a topic. What is no event, or says more than its producer and the log can have
-done, is malformed: it is counted and named, and none of its claims is used.
+Any client may write to a topic. A record that is no event, or that claims more than its producer
+and the log can have done, is malformed: it is counted and named, and none of its claims is used.
 
-Bounds of the format (length of a claim, claims against sequences) are the codec's. Here are those
-that need the log's history:
+The codec checks the limits of the format (length of a claim, claims against sequences). This
+module checks those that need the log's history:
 
-* a claim lies in a partition that the topic has;
-* it ends at most ``APPENDS_PER_SECOND_MAX`` offsets a second beyond what the freezer saw of the
-  log, counted from that moment to the event's own time and ``HISTORY_SLACK_SECONDS`` more. A log's
-  lost tail lies within that; offset 10^12 of a log with 40,000 records does not.
+* the partition of a claim exists in the topic;
+* its end is at most ``APPENDS_PER_SECOND_MAX`` offsets a second above the known high watermark (at
+  the freeze, or when the event was read), counted from the freeze to the event's own time and
+  ``HISTORY_SLACK_SECONDS`` more. A log's lost tail is within that; offset 10^12 of a log with
+  40,000 records is not.
 
 A malformed event **matters** to a window where its producer takes part in that window: has records
 stored there, or claims there in other events. It may then have held claims on them. From a source
@@ -46,7 +47,7 @@ _FIELD = {
 
 @dataclass(frozen=True, slots=True)
 class MalformedEvent:
-    """A record of the audit topic that is no event: where it lies, why, and the producer that its
+    """A record of the audit topic that is no event: where it is, why, and the producer that its
     header names, as far as that can be read. ``incarnation`` is None where it cannot."""
 
     partition: int

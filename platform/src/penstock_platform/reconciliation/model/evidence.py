@@ -72,7 +72,7 @@ from penstock_platform.reconciliation.model.unjudged import (
 )
 from penstock_platform.windows.model.window import Window
 
-SEQUENCES = 0  # stands for the partition in ranges of sequences, so that the algebra serves them
+SEQUENCES = 0  # the partition in ranges of sequences, so that the same functions apply to them
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def produced_equals_stored(
 ) -> EquationResult:
     """Judge one window by the events that can concern it.
 
-    ``stored`` holds the window's records by partition, and of what lies before the window at least
+    ``stored`` holds the window's records by partition, and of those before the window at least
     ``claims.tails``; a claim that reaches further back keeps its digest unjudged
     (``digests_unjudged``). ``events`` are all that were published since the window before was
     frozen, in any order.

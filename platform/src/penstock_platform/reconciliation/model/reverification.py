@@ -1,7 +1,7 @@
 """Rolling re-verification: which windows a pass looks at, and what it records.
 
 A pass looks at the newest windows, at every window that does not balance, and at a share of the
-older ones, newest first, until the repair horizon; the next pass goes on from there. So every
+older ones, newest first, until the repair horizon; the next pass continues from there. So every
 window within the horizon is looked at once a round, at a declared pace. A pass writes one object
 per topic (format v1, canonical JSON), in which ``proven`` says for every window when it was last
 proven.
@@ -37,7 +37,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ProofPass:
-    """What one pass left. ``cursor``: the window before which the next pass goes on, 0 for a new
+    """What one pass left. ``cursor``: the window before which the next pass continues, 0 for a new
     round. ``open``: windows that do not balance or could not be proven, sorted."""
 
     at: str

@@ -1,8 +1,8 @@
 """Logs that were cut below what was frozen (a power cut, an unclean election, a restored disk).
 
 A leader epoch ends where the next one begins. Where an epoch that was frozen up to offset 100 ends
-at 60 today, offsets 60 to 99 were lost; whatever stands there now are other records. The chain
-steps back to 60, so that the regrown offsets are in a window too, and the windows before keep
+at 60 today, offsets 60 to 99 were lost, and records at these offsets now are other records. The
+chain steps back to 60, so that the new records are in a window too, and the windows before keep
 their own records: in the lake, or nowhere.
 
 (KIP-101, KIP-320: OffsetForLeaderEpoch answers the largest epoch up to the one asked for, and its
@@ -94,7 +94,7 @@ def cuts_in(windows: Iterable[Window]) -> list[Cut]:
 
 
 def lost_ranges(window: Window, cuts: Sequence[Cut]) -> tuple[OffsetRange, ...]:
-    """The offsets of the window that its log lost after it was frozen; other records may stand
+    """The offsets of the window that its log lost after it was frozen; other records may be
     there now, and belong to a later window."""
     lost = [
         OffsetRange(p.p, max(p.start, cut.offset), p.end)

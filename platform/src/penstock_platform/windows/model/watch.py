@@ -18,7 +18,7 @@ WAITING_MAX = 1000
 @dataclass(frozen=True, slots=True)
 class Watch:
     """``waiting``: places in the chain, ascending. ``unread``: the first place never looked at.
-    ``looked``: the place at which the last look ended, where the next one goes on."""
+    ``looked``: the place at which the last look ended, where the next one continues."""
 
     waiting: tuple[int, ...] = ()
     unread: int = 0
@@ -31,7 +31,7 @@ class Watch:
         return tuple([*after, *before][:most])
 
     @property
-    def room(self) -> int:
+    def space(self) -> int:
         """How many more may wait before the rest of the chain is left unread."""
         return max(0, WAITING_MAX - len(self.waiting))
 

@@ -277,10 +277,10 @@ def check_link(previous: Window | None, window: Window) -> None:
     if window.previous != link:
         raise ChainError(f"{at}: its hash of window {previous.sequence} is not that window's")
     if not _continues_tick(previous, window):
-        goes_on = "goes on" if previous.more else "ends there"
+        continues = "continues" if previous.more else "ends there"
         raise ChainError(
             f"{at} is part {window.part} of its tick; the tick of window {previous.sequence} "
-            f"before it ({previous.name}) {goes_on}"
+            f"before it ({previous.name}) {continues}"
         )
     if window.last_truncation != (
         window.sequence if any(p.truncated for p in window.partitions) else previous.last_truncation
@@ -299,7 +299,7 @@ def _continues_tick(previous: Window, window: Window) -> bool:
 
 
 def _joins(end: int, partition: WindowPartition) -> bool:
-    """A partition goes on where the window before ended; only a truncation steps back, to where
+    """A partition continues where the window before ended; only a truncation steps back, to where
     it says."""
     cut = partition.truncated
     if cut is None:
