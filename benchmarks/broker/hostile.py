@@ -176,7 +176,7 @@ def measure(broker: BrokerProcess, options: argparse.Namespace) -> int:
     ]
     for process in (*client, *attackers):
         process.start()
-    time.sleep(8)  # until everybody is warm
+    time.sleep(8)  # until all clients are warm
     before = rss_mib(broker.pid)
     rates: dict[int, list[tuple[float, float]]] = {0: [], 1: []}
     for _ in range(options.rounds):

@@ -114,7 +114,7 @@ def test_a_long_landing_is_not_followed_while_it_lives(attempt, under_way):
     assert (decide([ended(), attempt], NOW).action is Action.UNDER_WAY) is under_way
 
 
-def test_what_is_outside_is_tried_for_ever():
+def test_what_is_outside_is_tried_without_limit():
     attempts = [ended(OUT) for _ in range(500)]
     assert decide(attempts, NOW).action is Action.START
     recent = [replace(attempts[0], since=NOW - PAUSES[-1] + SECOND), *attempts]
@@ -164,7 +164,7 @@ def test_one_at_a_time_tries_while_something_outside_hinders():
     assert hindered(died, NOW) == NOW - LAPSE + pause_after(4)
 
 
-def test_the_oldest_window_tries_first_and_does_not_hold_up_the_others_for_ever():
+def test_the_oldest_window_tries_first_and_does_not_hold_up_the_others_forever():
     assert choose_try([]) is None
     assert choose_try([(7, 0), (5, 2), (6, 0)]) == 5
     assert choose_try([(7, 0), (5, 3), (6, 1)]) == 6

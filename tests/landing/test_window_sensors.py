@@ -200,7 +200,7 @@ def test_while_spark_is_away_one_window_tries_for_all(ready: Any) -> None:
             failing_run(ready, request)
         ready.pass_time(301)
     assert chosen[:2] == [first.window] * 2
-    assert len(set(chosen)) > 1, "one window's own trouble does not hold up the others for ever"
+    assert len(set(chosen)) > 1, "one window's own trouble does not hold up the others forever"
     # Spark is back: the first that is landed frees the others.
     (request,) = landings(ready.tick("window_sensor"))
     (window,) = [
@@ -427,7 +427,7 @@ def test_evidence_is_asked_for_check_only_and_not_too_often(ready: Any) -> None:
 
 
 def test_evidence_is_asked_for_again_when_the_run_died_before_it_judged(ready: Any) -> None:
-    """Its key is another than the dead run's: Dagster would pass over the same one for ever."""
+    """Its key is another than the dead run's: Dagster would pass over the same one forever."""
     ready.produce(30)
     ready.pass_time(60)
     ready.tick("window_sensor")

@@ -132,7 +132,7 @@ class Overwriting(MemoryArchive):
         return True
 
 
-def test_a_store_that_lets_everybody_win_is_found_out() -> None:
+def test_a_store_that_lets_every_writer_win_is_found_out() -> None:
     assert doctor.race(Overwriting()) == doctor.WRITERS
 
 

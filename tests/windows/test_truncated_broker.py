@@ -68,7 +68,7 @@ def test_a_cut_and_regrown_log_is_windowed_from_the_cut(services: Services) -> N
     services["broker"].start()
     left = cluster.offsets("t")[0]
     assert 0 < left.high_watermark < 20
-    produce(services, 15)  # beyond what was frozen, before anybody looks
+    produce(services, 15)  # beyond what was frozen, before the next check
     assert cluster.offsets("t")[0].high_watermark > 21
     [third] = freeze()
     found = third.partitions[0]

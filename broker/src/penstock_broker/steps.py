@@ -120,7 +120,7 @@ def together(many: Sequence[Generator[Any, None, Made]]) -> Generator[Step, None
             before, errors = dict(asked), dict[Work, OSError | None]()
             asked.clear()
             yield _one_step(list(before.values()), errors)
-            # What is committed is followed up before anybody can give up the rest.
+            # What is committed is followed up before the rest can be given up.
             following = {
                 number: step_or_end(many[number], errors[step.work])
                 for number, step in before.items()

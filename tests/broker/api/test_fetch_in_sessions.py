@@ -298,7 +298,7 @@ def test_what_does_not_fit_any_more_is_not_waited_for(consumer: Consumer) -> Non
 
 
 def test_a_topic_that_is_not_there_does_not_end_a_wait(consumer: Consumer) -> None:
-    """Pitfall 40: or its clients would ask again at once, for ever."""
+    """Pitfall 40: or its clients would ask again at once, forever."""
     seconds, answer = elapsed(consumer, (0, -1), {0: 0, 9: 0}, max_wait_ms=300)
     assert seconds >= 0.29
     assert said(answer)[9].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -213,7 +213,7 @@ async def test_every_batch_is_held_against_the_size_limit(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_producer_id_without_sequence_is_refused_always(version: int) -> None:
-    """As Kafka's LogValidator does; stored, it could be appended twice without anybody noticing."""
+    """As Kafka's LogValidator does; stored, it could be appended twice unnoticed."""
     async with in_process() as broker:
         producer, admin = Producer(Link(broker), version), Link(broker)
         await make_topic(admin)

@@ -221,14 +221,14 @@ class GroupMachine(RuleBasedStateMachine):
         came, went = group.roster.take_changes()
         assert not set(came) & set(went)
         self.known = (self.known - set(went)) | set(came)
-        assert self.known == set(members), "who comes and goes is said once"
+        assert self.known == set(members), "each member that joins or leaves is reported once"
         deadline = copy.copy(group.rebalance).next_deadline_ms()
         assert deadline is None or group.may_be_due_before(deadline + 1)
         if self.open_waiters:
             assert deadline is not None, "who waits has a deadline"
 
     def teardown(self) -> None:
-        """Left alone, every group comes to rest, and no member waits for ever."""
+        """Without events, every group becomes stable, and no member waits forever."""
         for _ in range(40):
             self.time_passes(31_000)
         assert self.open_waiters == 0

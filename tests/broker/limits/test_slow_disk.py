@@ -275,7 +275,7 @@ async def test_settings_quotas_users_and_acls_are_altered(tmp_path: Path) -> Non
         assert disk.elsewhere
 
 
-async def test_producer_ids_beyond_the_block_at_hand(tmp_path: Path) -> None:
+async def test_producer_ids_beyond_the_current_block(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, disk, ask):
         disk.watch()
 

@@ -231,7 +231,7 @@ def test_real_clients_come_to_their_quota(own: BrokerProcess) -> None:
     assert produced < 1.15 * rate
     throttles.clear()
     consumer = Consumer(settings | {"group.id": "g", "auto.offset.reset": "earliest"})
-    read, began = 0, time.monotonic()  # librdkafka fetches before anybody asks it for messages
+    read, began = 0, time.monotonic()  # librdkafka fetches before the application polls
     deadline = began + 120
     consumer.subscribe(["t"])
     while read < count and time.monotonic() < deadline:

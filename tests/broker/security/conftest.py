@@ -211,7 +211,7 @@ def secure(
 def guarded(
     tmp_path_factory: pytest.TempPathFactory, authority: Authority
 ) -> Iterator[SecureBroker]:
-    """A broker with an authorizer: admin is a super user, everybody else needs ACLs. Shared."""
+    """A broker with an authorizer: admin is a super user, all others need ACLs. Shared."""
     folder = tmp_path_factory.mktemp("guarded")
     settings = settings_of_everything(
         folder,

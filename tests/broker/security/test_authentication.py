@@ -65,7 +65,7 @@ def test_from_the_handshake_to_the_end(door: Door, then: AuthenticationState, *,
     assert found.begin("PLAIN", raw=raw)
     assert takes(found) == (then, False, then is TOKENS)
     found.step(ALICE)
-    assert takes(found) == (DONE, False, False), "for ever"
+    assert takes(found) == (DONE, False, False), "no limit"
     assert door.events == [("passed", "User:alice", "PLAIN")]
 
 

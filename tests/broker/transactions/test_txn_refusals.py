@@ -97,7 +97,7 @@ def test_the_length_of_an_id_has_a_limit() -> None:
 
 
 def test_the_number_of_ids_has_a_limit() -> None:
-    """Anybody may invent ids; those that are known are served whatever their number."""
+    """Any client may invent ids; known ones are served, whatever their number."""
     harness = Harness(limits=TransactionLimits(ids_max=2))
     producer = harness.init("x")
     harness.init("y")

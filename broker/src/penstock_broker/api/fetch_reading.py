@@ -1,7 +1,7 @@
 """One pass over the partitions of a fetch: what can be read now, before any of it is sent.
 
-A pass changes nothing that the client could notice, so that a fetch that waits may read as often
-as it likes; :meth:`Reading.response` says that it is sent, and only then a session takes note.
+A pass changes no state that the client can see, so a waiting fetch can read any number of times;
+:meth:`Reading.response` is called when the response is sent, and only it updates the session.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class IncrementalReading(Reading):
         return data.last_stable_offset if self._committed else data.high_watermark
 
     def response(self, topics: Sequence[FetchTopic]) -> FetchResponse:
-        """The answer; the session takes note of it."""
+        """The answer; updates the session."""
         self._count()
         pending = self._session.pending
         by_topic: dict[TopicKey, FetchableTopicResponse] = {}

@@ -7,7 +7,7 @@ Behaviour:
 * On a connection that is known already, without a renewal: ILLEGAL_SASL_STATE.
 
 Version notes:
-* v1: how long the session lasts (KIP-368), 0 for ever: ``connections.max.reauth.ms``.
+* v1: how long the session lasts (KIP-368), 0 for no limit: ``connections.max.reauth.ms``.
 * v2: flexible.
 """
 

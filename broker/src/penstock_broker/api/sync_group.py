@@ -1,7 +1,7 @@
 """SyncGroup (14), versions 0-5: the leader brings the assignment, each member gets its part.
 
 Behaviour:
-* A member's sync waits for the leader's. The assignment is in the log before anybody has it.
+* A member's sync waits for the leader's. The assignment is in the log before any member has it.
 * A member that joins and never syncs is removed after the rebalance timeout.
 
 Version notes:

@@ -374,7 +374,7 @@ class BrokerConfig(TransactionSettings):
     def _strangers(
         self, given: Mapping[str, str], source: ConfigSource, wanted: set[str] | None
     ) -> list[ConfigEntry]:
-        """What was set without anybody here knowing it: it may be a secret, so it is not shown."""
+        """Settings that this broker does not know: a value may be a secret, so it is not shown."""
         known = known_broker_names()
         return [
             ConfigEntry(name, None, source, ConfigType.PASSWORD, "", False, ())

@@ -66,14 +66,14 @@ class LimitSettings:
         "max.connections",
         ConfigType.INT,
         INT32_MAX,
-        "The most connections at a time.",
+        "Maximum number of connections.",
         check=at_least(0),
     )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip",
         ConfigType.INT,
         INT32_MAX,
-        "The most connections at a time from one address.",
+        "Maximum number of connections from one IP address.",
         check=at_least(0),
     )
     max_connections_per_ip_overrides: tuple[str, ...] = setting(

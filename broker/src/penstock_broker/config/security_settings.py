@@ -47,7 +47,7 @@ class ListenerSettings(LimitSettings):
         "connections.max.reauth.ms",
         ConfigType.LONG,
         0,
-        "How long a SASL session lasts before it has to be renewed (KIP-368); 0: for ever.",
+        "How long a SASL session lasts before it has to be renewed (KIP-368); 0: no limit.",
         check=at_least(0),
     )
     plain_sasl_jaas_config: Password = setting(  # noqa: RUF009

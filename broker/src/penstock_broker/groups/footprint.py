@@ -1,6 +1,6 @@
 """About how much memory groups take, so that there is an end to it.
 
-Anybody may invent groups, join with megabytes of metadata, or commit offsets with metadata for
+Any client may invent groups, join with megabytes of metadata, or commit offsets with metadata for
 every partition. So each group is charged, and what would exceed the bound is refused with
 GROUP_MAX_SIZE_REACHED; existing members and offsets stay. The figures are those of 64-bit CPython.
 """

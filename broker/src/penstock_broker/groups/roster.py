@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from penstock_broker.errors import ErrorCode
 from penstock_broker.groups.members import JoinedMember, JoinRequest, Member, Protocols, size_of
 
-# Ids handed out and not used: bounded, because anybody may ask for one without joining.
+# Ids handed out and not used: bounded, because any client may ask for one without joining.
 PENDING_MEMBERS_MAX = 10_000
 
 
@@ -54,8 +54,8 @@ class Roster:
 
     def supports(self, protocols: Protocols) -> bool:
         """Whether all members support one of ``protocols``."""
-        everybody = len(self.members)
-        return any(self._supporters.get(name, 0) == everybody for name, _ in protocols)
+        members = len(self.members)
+        return any(self._supporters.get(name, 0) == members for name, _ in protocols)
 
     def take_changes(self) -> tuple[list[str], list[str]]:
         """The ids of members that have come and gone since this was last asked."""

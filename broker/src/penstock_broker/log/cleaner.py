@@ -139,7 +139,7 @@ class LogCleaner:
         best: _Choice | None = None
         best_rank = (False, 0, 0.0)
         logs = list(self._logs())
-        self._failed.intersection_update(logs)  # a deleted one is not held for ever
+        self._failed.intersection_update(logs)  # a deleted one is not kept forever
         self._refused = {log: self._refused[log] for log in logs if log in self._refused}
         for log in logs:
             if "compact" not in log.config.cleanup_policy or log.failure is not None:

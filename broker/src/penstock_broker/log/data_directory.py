@@ -3,7 +3,7 @@
     DIR/.lock                             held by the process that serves the directory
     DIR/format                            format version of all this, 1
     DIR/<topic>-<partition>/              a log (log.py)
-    DIR/….<uuid>-delete/                  a deleted log on its way out
+    DIR/….<uuid>-delete/                  a deleted log, to be removed
     DIR/….<uuid>-stray/                   a log that belongs to no topic; kept, never read
 
 A log's ``partition.metadata`` says for which topic it was made, in Kafka's form: two lines,

@@ -527,7 +527,7 @@ class Log:
         )
 
     def flushed(self, job: FlushJob) -> None:
-        """Take note that a job has run."""
+        """Record that a job has run."""
         self.recovery_point = max(self.recovery_point, job.up_to_offset)
         # Not before: a job that is made meanwhile, and ends first, has to sync them, too.
         self._changes_synced = max(self._changes_synced, job.changes)  # both grow

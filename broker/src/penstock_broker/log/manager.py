@@ -426,7 +426,7 @@ class LogManager:
         return [job for job in jobs if job is not None]
 
     def flushed(self, jobs: Iterable[FlushJob]) -> None:
-        """Take note of jobs that have run without an error."""
+        """Record that jobs have run without an error."""
         for job in jobs:
             job.log.flushed(job)
 

@@ -1,7 +1,7 @@
 """What is looked at inside the batches of clients, before they become part of a log.
 
 A CRC says that a batch arrived as it was sent. That its records can be read is not checked yet, and
-one that cannot stops every consumer of its partition for good. So compressed records are opened
+one that cannot stops every consumer of its partition permanently. So compressed records are opened
 (:data:`~penstock_broker.wire.compression.DECOMPRESSED_BYTES_MAX` at most) and stored as they were
 sent; all records are walked through (``wire/record_walk.py``); those of compacted topics need
 keys, and their timestamps have bounds. As in Kafka's LogValidator, a batch with a bad record is

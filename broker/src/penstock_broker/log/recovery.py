@@ -410,9 +410,9 @@ def _rebuild_producers(
     """The producers' state of all batches below ``up_to``: that of a checkpoint there, else a
     snapshot, then the log from there.
 
-    Snapshots above are of a log that is no more, and go. One that ends before the log begins says
-    nothing of the batches between, which cannot be read any more: a producer that wrote them would
-    be compared with an old sequence. A producer that is not known may continue with any (KIP-360).
+    Snapshots above it are of removed offsets, and are deleted. One that ends before the log begins
+    lacks the batches between, which cannot be read any more: a producer that wrote them would be
+    compared with an old sequence. An unknown producer may continue with any sequence (KIP-360).
     """
     start = 0
     first_offset = found.segments[0].base_offset

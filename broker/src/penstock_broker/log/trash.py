@@ -1,4 +1,4 @@
-"""Files and directories on their way out.
+"""Deleted files and directories, until they are removed.
 
 A deleted segment is renamed to ``<name>.deleted`` and removed ``file.delete.delay.ms`` later; the
 directory of a deleted topic is renamed by the log manager and removed as late. Both happen in the

@@ -25,7 +25,7 @@ from penstock_broker.metrics import TopicMetrics
 from penstock_broker.wire.records import RecordBatch, validate_batch
 
 ALL_THAT_WAITED = 1 << 62
-"""More bytes than anybody waits for: a marker lets readers see what came long before it."""
+"""More bytes than any request waits for: a marker lets readers see what came long before it."""
 
 HIGH_WATERMARK = -1
 """As an offset of DeleteRecords."""

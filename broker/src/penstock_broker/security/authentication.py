@@ -57,7 +57,7 @@ class Authentication:
         door: Door,
         lifetime_ms: int = 0,
     ) -> None:
-        """``lifetime_ms``: how long a session lasts before it has to be renewed; 0: for ever."""
+        """``lifetime_ms``: how long a session lasts before it has to be renewed; 0: no limit."""
         self.mechanisms = tuple(mechanisms)
         self.lifetime_ms = lifetime_ms
         self.state = AuthenticationState.HANDSHAKE

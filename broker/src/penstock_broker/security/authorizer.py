@@ -27,7 +27,7 @@ from penstock_broker.security.acls import (
 )
 
 DECISIONS_MAX = 100_000
-ANYBODY = "User:*"
+ANY_USER = "User:*"
 
 _Key = tuple[str, str, Operation, ResourceType, str]
 _Place = tuple[ResourceType, PatternType, str]
@@ -160,7 +160,7 @@ class Authorizer:
 
 def _concerns(rule: AclBinding, principal: str, host: str, operation: Operation) -> bool:
     """Whether a rule about the resource applies to this request."""
-    if rule.principal not in {principal, ANYBODY} or rule.host not in {host, WILDCARD}:
+    if rule.principal not in {principal, ANY_USER} or rule.host not in {host, WILDCARD}:
         return False
     if rule.operation in {Operation.ALL, operation}:
         return True

@@ -107,7 +107,7 @@ class ScramCredential:
 
 
 LookUp = Callable[[str], ScramCredential | None]
-"""The credential of a user for the mechanism at hand."""
+"""The credential of a user for the mechanism in use."""
 
 
 class ScramServer:

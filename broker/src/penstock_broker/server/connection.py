@@ -104,7 +104,7 @@ class Host(Protocol):
         ...
 
     def rest(self) -> None:
-        """No more requests are at hand: write what they append, and answer them."""
+        """There are no more requests in the buffer: write what they append, and answer them."""
         ...
 
 
@@ -127,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stops: set[Stop] = set()  # why it is not read from
         self._muted: asyncio.TimerHandle | None = None  # ends Stop.MUTED, or the connection
         self._reserved = False  # memory
-        self._frame_since: float | None = None  # when the frame at hand began
+        self._frame_since: float | None = None  # when the current frame began
         self._working = False
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None

@@ -138,9 +138,9 @@ class Dispatcher:
             connection.runs.learn(frame, request, exchange)
 
     def dispatch_runs(self, frames: FrameReader, connection: Connection) -> int:
-        """Stage what is at hand of Produce requests that are like earlier ones; how many it was.
+        """Stage the buffered Produce requests that are like earlier ones; their number.
 
-        None where an answer is owed before theirs, or a quota has to be paid for each.
+        0 where another response comes before theirs, or each is charged to a quota.
         """
         runs = connection.runs
         if (
@@ -216,7 +216,7 @@ class Dispatcher:
             connection.send((b"".join(answers),))
 
     def rest(self) -> None:
-        """No more requests are at hand: the read event is over."""
+        """There are no more requests in the buffer: the read event is over."""
         if self._staged or self._services.staged:
             self.commit()
         self._clock.rest()

@@ -83,11 +83,11 @@ class Run:
         self.request = request._replace(records=memoryview(b""))
         self.exchange = exchange
         self.partition: Partition | None = None
-        """Where the read event at hand appends to."""
+        """The partition that the current read event appends to."""
         self._patterns_max = patterns_max
         self._patterns: dict[int, BatchPattern] = {}  # by the size of records, and of their length
         self._config: LogConfig | None = None  # under which they were accepted
-        self._latest_ms = -2  # what is later is not accepted in the read event at hand
+        self._latest_ms = -2  # what is later is not accepted in the current read event
         self._make_answer()
 
     def _make_answer(self) -> None:
@@ -191,7 +191,7 @@ class ProduceRuns:
         self._sizes.add(len(run.same))
 
     def take(self, services: Services, frames: FrameReader, frames_max: int) -> list[StagedBatch]:
-        """Stage the batches of the frames at hand that are like earlier ones, in their order."""
+        """Stage the batches of the buffered frames that are like earlier ones, in their order."""
         found: list[StagedBatch] = []
         view, position, end = frames.unread()
         buffer: bytearray = view.obj  # type: ignore[assignment]

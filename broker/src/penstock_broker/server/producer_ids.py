@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProducerIds:
-    """The ids at hand. Owned by the event loop."""
+    """The ids of the current block. Owned by the event loop."""
 
     def __init__(self, metadata: MetadataStore, loop: asyncio.AbstractEventLoop) -> None:
         self._metadata = metadata
@@ -32,7 +32,7 @@ class ProducerIds:
         self._ids.extend(run(self._metadata.allocating_producer_ids()))
 
     def next(self) -> int:
-        """An id that is allocated once. COORDINATOR_LOAD_IN_PROGRESS: none is at hand."""
+        """An id that is allocated once. COORDINATOR_LOAD_IN_PROGRESS: there is none now."""
         if len(self._ids) <= PRODUCER_ID_BLOCK // 2 and not self._is_fetching:
             self._fetch()
         if not self._ids:

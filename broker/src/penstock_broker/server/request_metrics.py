@@ -82,7 +82,7 @@ class RequestClock:
         self._length += requests
 
     def rest(self) -> None:
-        """Nothing more is at hand: the read event is over."""
+        """There are no more requests: the read event is over."""
         if self._running is not None:
             self._turn(None)
 

@@ -25,7 +25,7 @@ class TurnWatch:
         self.slow = 0
         """Turns that took longer than ``SLOW_TURN_SECONDS``."""
         self.began_at = 0.0
-        """When the turn at hand began, by its clock; 0 while the loop waits."""
+        """When the current turn began, by its clock; 0 while the loop waits."""
 
     def start_over(self) -> None:
         """Discard what was measured."""

@@ -1,4 +1,4 @@
-"""The host's time, moved by as much as a test likes: for brokers that serve real clients.
+"""The host's time, which a test can move by any amount: for brokers that serve real clients.
 
 ``SimClock`` does not move between steps, so real clients cannot use it; this one runs with the
 host's and is moved by jumps. :meth:`ShiftedClock.advance` is a machine that has slept: all that

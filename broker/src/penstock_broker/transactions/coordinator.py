@@ -132,7 +132,7 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
 
     def _require_space(self, transactional_id: str) -> None:
-        """Anybody may invent ids, and they are kept for a week."""
+        """Any client may invent ids, and they are kept for a week."""
         if len(transactional_id) > ID_CHARACTERS_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,

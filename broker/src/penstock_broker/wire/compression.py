@@ -52,7 +52,7 @@ def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
     """Compress the records of a batch as a producer does.
 
     `level` is gzip's (-1, 1 to 9) or zstd's (to 22) effort, None the library's own (KIP-390);
-    snappy has none, and of lz4 the library at hand knows only the fast one.
+    snappy has none, and for lz4 the library has only the fast one.
     """
     if codec is Codec.GZIP:
         effort = -1 if level is None else level

@@ -127,7 +127,7 @@ class FrameReader:
             self._reset()
 
     def _wanted(self) -> int:
-        """The size of the frame at hand with its size field, as far as it may be believed."""
+        """The size of the current frame with its size field, as far as it is trusted."""
         if self._written - self._read < 4:
             return 4
         (size,) = _SIZE.unpack_from(self._view, self._read)

@@ -3,7 +3,7 @@
 They are forked from the service ``workers`` (everything imported ahead); where that is not
 running, Dagster's own way through the code server is taken.
 
-And a run whose process is gone does not stay "started" for ever. The service reports a worker that
+And a run whose process is gone does not stay "started" forever. The service reports a worker that
 dies under it. When both are killed (a machine that went down, ``kill -9`` of the lot) no process is
 left to report, the run keeps its place among the concurrent runs, and after a few of those nothing
 is launched any more. So Dagster's run monitoring asks here, and the process answers or does not.

@@ -48,8 +48,8 @@ class _NotNowError(Exception):
 def unread_offsets(
     settings: Settings, topic: str, doubtful: Sequence[OffsetRange], clock: Clock | None = None
 ) -> tuple[OffsetRange, ...]:
-    """Of these offsets, those that a read_committed consumer is rightly not given: control batches
-    and aborted transactions.
+    """Of these offsets, those that a read_committed consumer correctly does not get: control
+    batches and aborted transactions.
 
     A leader that moves is followed, with fresh metadata, for ``DEADLINE_SECONDS`` a partition.
     Raises ClusterError when the log cannot be read there.

@@ -293,7 +293,7 @@ class KafkaCluster:
     def unread_offsets(
         self, topic: str, doubtful: Sequence[OffsetRange]
     ) -> tuple[OffsetRange, ...]:
-        """Of these offsets, those that a consumer is rightly not given (``batches``)."""
+        """Of these offsets, those that a consumer correctly does not get (``batches``)."""
         from penstock_platform.kafka.batches import unread_offsets  # noqa: PLC0415
 
         return unread_offsets(self._settings, topic, doubtful)

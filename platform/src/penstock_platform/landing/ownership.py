@@ -5,7 +5,7 @@ they go when the run goes. Nothing has to be tidied up after a crash:
 
 - the run's process dies: its service reports the run as failed, or the lease lapses in 90 seconds;
 - the daemon dies: the run continues and renews; the sensor finds it alive when it is back;
-- the machine dies: the run is "started" for ever in the records, its lease lapses, and the next
+- the machine dies: the run is "started" forever in the records, its lease lapses, and the next
   attempt begins; Dagster's run monitoring marks the old one as failed.
 """
 

@@ -248,7 +248,7 @@ def judge_platform(facts: PlatformFacts) -> Health:
 
 
 def _watched(facts: PlatformFacts) -> tuple[list[Problem], set[Kind]]:
-    """What only the watcher asks: whether anybody watches, and whether alerts arrive."""
+    """What only the watcher asks: whether the alert sensor runs, and whether alerts arrive."""
     problems: list[Problem] = []
     judged: set[Kind] = set()
     if facts.looked is not None:

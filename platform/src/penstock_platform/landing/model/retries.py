@@ -1,9 +1,10 @@
 """When a window's landing is tried again: at once, later, or by a person.
 
-What is outside (Spark, S3, the broker or the catalog away, a killed process, a cancelled run) is
-tried for ever, at growing intervals: it passes, and the window is landed by itself. What is inside
-(the data, the contract, a defect of the code) is tried ``INSIDE_MAX`` times: trying it again does
-not change it, so then an incident names the window and the command.
+A landing with an external cause (Spark, S3, the broker or the catalog is down, a killed process, a
+cancelled run) is retried without a limit, at growing intervals: the cause ends, and the window is
+landed without help. One with an internal cause (the data, the contract, a defect of the code) is
+tried ``INSIDE_MAX`` times: a retry does not change the cause, so an incident names the window and
+the command.
 
 While the newest landing of a topic ended for something outside, one run at a time tries whether it
 has passed; a hundred waiting windows would each wait for the same server.

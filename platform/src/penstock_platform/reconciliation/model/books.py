@@ -136,7 +136,7 @@ class EquationResult:
 
     ``landing`` is the attempt id of the bronze receipt that was the newest when the rows were
     read; empty for a window that was proven without one (no records). ``legal`` are the offsets
-    that are rightly not in the lake (control batches, aborted transactions): found once, they are
+    that are correctly not in the lake (control batches, aborted transactions): found once, they are
     known for good, also when the log has deleted them.
     """
 

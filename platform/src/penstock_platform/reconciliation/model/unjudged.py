@@ -1,7 +1,7 @@
 """What equation 2 could not judge, as findings: no window is BALANCED while there is any.
 
 Until the grace is over such a finding is ``unjudged`` (PENDING), for what is away may come back.
-After it the window is UNAUDITED, so that nothing is PENDING for ever and a person, or the topic's
+After it the window is UNAUDITED, so that nothing is PENDING forever and a person, or the topic's
 ``accept_unaudited``, decides. One case waits longer: a claim whose records before the window are
 not landed yet is judged once they are.
 """

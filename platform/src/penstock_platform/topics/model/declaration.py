@@ -132,7 +132,7 @@ class PartitionsSpec(_Part):
 
 
 class RetentionSpec(_Part):
-    """How long the log is kept: ``keep`` counts from a window's close; null keeps for ever."""
+    """How long the log is kept: ``keep`` counts from a window's close; null keeps forever."""
 
     keep: Duration | None = Field(
         default=None,

@@ -1,6 +1,6 @@
 """Which windows of a chain a sensor still has to look at, however long the chain is.
 
-A chain grows for ever, and one window that waits (for its landing, for evidence) must not make
+A chain grows forever, and one window that waits (for its landing, for evidence) must not make
 every look read all windows behind it again. So a watch keeps the places that wait by name, and
 where the unread rest begins.
 """

@@ -7,7 +7,7 @@ Format v1 is canonical JSON (sorted keys, no spaces, UTF-8). ``previous`` carrie
 the object before, so the chain proves itself: a window that was altered, left out or put in
 between no longer fits its successor. Objects are create-only; nothing is ever replaced.
 
-Not promised: that ``closed_at`` divides the records by time. The offsets are the truth.
+Not promised: that ``closed_at`` divides the records by time. The offsets define the window.
 """
 
 from __future__ import annotations
