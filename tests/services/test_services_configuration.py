@@ -42,12 +42,12 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 def compare(name: str, text: str) -> None:
-    for found, name in (
+    for found, label in (
         (sys.executable, "PYTHON"),
         (str(Path(sys.executable).parent), "BIN"),
         (str(Path(pyspark.__file__).parent), "PYSPARK"),
     ):
-        text = text.replace(found, name)
+        text = text.replace(found, label)
     file = GOLDEN / name
     if os.environ.get("PENSTOCK_GOLDEN") == "rewrite":
         file.write_text(text)
