@@ -214,7 +214,7 @@ def test_a_rerun_whose_silver_fails_ends_with_1_and_says_why(
     ready: Any, run: Run, api: type[FakeApi], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = ready.landed(20)
-    assert window_command.state_of(ready.penstock.books.newest_book(ready.ref, 0)) == "BALANCED"
+    assert ready.penstock.books.newest_book(ready.ref, 0).state == "BALANCED"
 
     def fails(*_arguments: Any) -> Any:
         raise RuntimeError("CANNOT_SAFELY_CAST in silver")

@@ -140,7 +140,7 @@ def test_a_lake_without_catalog_holds_nothing(tmp_path: Path) -> None:
     assert lake.offsets(table, "w") == {}
     assert (lake.row_count(table), lake.exists(table), lake.window_ids(table)) == (0, False, [])
     assert lake.current_snapshot(table) is None
-    assert lake.newest_content_commit(table, "w") is None
+    assert lake.snapshots_with(table, "w") == []
     assert lake.snapshot_of_attempt(table, "a") is None
     assert list(lake.values(table, "w")) == []
     with pytest.raises(MissingTableError, match="nothing was landed"):

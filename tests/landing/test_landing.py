@@ -19,7 +19,6 @@ from penstock_platform.lake.spark_connect import SparkConnect
 from penstock_platform.landing.attempt import RecreatedTopicError, land_window, report_progress
 from penstock_platform.landing.bronze import LandingError, LandingJob, land_bronze
 from penstock_platform.reconciliation.model.equations import stored_equals_landed
-from penstock_platform.reconciliation.model.receipts import counting_receipt
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.model.declaration import bronze_table, consumer_group
 from penstock_platform.windows.model.window import Window
@@ -84,10 +83,9 @@ def test_a_second_run_leaves_the_same_rows_and_the_newest_receipt_counts(
     assert (first.result.digest, first.result.rows) == (second.result.digest, second.result.rows)
     table = bronze_table(again.topic)
     receipts = BookStore.of(penstock).receipts(window.ref, table, window.sequence)
-    newest = penstock.lake.newest_content_commit(table, window.window_id)
+    newest = penstock.lake.snapshots_with(table, window.window_id)[0]
     assert [r.attempt_id for r in receipts] == [first.receipt.attempt_id, second.receipt.attempt_id]
-    assert newest is not None
-    assert counting_receipt(receipts, newest.snapshot_id) == receipts[1]
+    assert newest.snapshot_id == receipts[1].snapshot_id
 
 
 def test_other_windows_are_left_alone_and_empty_ones_work(
@@ -105,11 +103,11 @@ def test_other_windows_are_left_alone_and_empty_ones_work(
         assert (landed.receipt.rows, landed.receipt.digest) == (0, "0" * 16)
     table = bronze_table(quiet.topic)
     assert penstock.lake.row_count(table, empty.window_id) == 0
-    newest = penstock.lake.newest_content_commit(table, empty.window_id)
-    assert newest is not None and newest.snapshot_id == landed.receipt.snapshot_id
+    newest = penstock.lake.snapshots_with(table, empty.window_id)[0]
+    assert newest.snapshot_id == landed.receipt.snapshot_id
     assert rows_sha(penstock, full) == before
-    of_full = penstock.lake.newest_content_commit(table, full.window_id)
-    assert of_full is not None and of_full.attempt_id != newest.attempt_id
+    of_full = penstock.lake.snapshots_with(table, full.window_id)[0]
+    assert of_full.attempt_id != newest.attempt_id
     assert penstock.lake.window_ids(table) == [full.window_id]
 
 
@@ -234,19 +232,3 @@ def test_group_offsets_never_go_back(penstock: Connections, desk: Callable[..., 
     assert report_progress(penstock, second) and report_progress(penstock, first)
     offsets = penstock.kafka.group_offsets(consumer_group(group.topic), group.topic)
     assert offsets == {0: 2}
-
-
-def test_a_dropped_window_is_empty_and_dropping_twice_is_once(
-    penstock: Connections, desk: Callable[..., Any]
-) -> None:
-    dropped = desk("dropped")
-    dropped.send_values([b"1", b"2"])
-    window = dropped.freeze()
-    land_window(penstock, window)
-    table = bronze_table(dropped.topic)
-    for _ in range(2):
-        penstock.lake.drop_window(table, window.window_id)
-        assert penstock.lake.row_count(table, window.window_id) == 0
-    newest = penstock.lake.newest_content_commit(table, window.window_id)
-    receipts = BookStore.of(penstock).receipts(window.ref, table, window.sequence)
-    assert newest is not None and counting_receipt(receipts, newest.snapshot_id) is None

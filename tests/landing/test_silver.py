@@ -12,7 +12,6 @@ import pytest
 from penstock_platform.connections import Connections
 from penstock_platform.landing.attempt import LostLandingError, land_window, parse_window
 from penstock_platform.reconciliation.model.equations import parsed_plus_quarantined_equals_landed
-from penstock_platform.reconciliation.model.receipts import counting_receipt
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.model.contract import load_contract
 from penstock_platform.topics.model.declaration import bronze_table, quarantine_table, silver_table
@@ -188,10 +187,9 @@ def test_parsing_again_gives_the_same_and_clean_windows_have_an_empty_quarantine
     assert equation(penstock, window).balanced
     assert again.quarantine.digest == "0" * 16 != again.silver.digest
     for receipt in (again.silver, again.quarantine):
-        newest = penstock.lake.newest_content_commit(receipt.table, window.window_id)
+        newest = penstock.lake.snapshots_with(receipt.table, window.window_id)[0]
         receipts = BookStore.of(penstock).receipts(window.ref, receipt.table, window.sequence)
-        assert newest is not None
-        assert counting_receipt(receipts, newest.snapshot_id) == receipt
+        assert receipts[-1] == receipt and newest.snapshot_id == receipt.snapshot_id
 
 
 def test_a_contract_that_grew_gives_the_table_its_new_column(

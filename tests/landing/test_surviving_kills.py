@@ -125,8 +125,8 @@ def test_killed_at(
 
     assert whole(penstock, window)
     assert landed.result.rows == SMALL + LARGE
-    newest = penstock.lake.newest_content_commit(table, window.window_id)
-    assert newest is not None and newest.snapshot_id == landed.receipt.snapshot_id
+    newest = penstock.lake.snapshots_with(table, window.window_id)[0]
+    assert newest.snapshot_id == landed.receipt.snapshot_id
     group = consumer_group(topic.topic)
     assert penstock.kafka.group_offsets(group, topic.topic) == {0: SMALL, 1: LARGE}
 

@@ -60,7 +60,7 @@ def choose(receipts, held, gone=GONE):
 
 def test_the_log_is_read_while_it_has_everything_and_no_snapshot_is():
     source, read = choose([receipt(1)], [(1, GOOD)], gone=())
-    assert (source.kind, source.helps, read) == (SourceKind.LOG, True, [])
+    assert (source.kind, read) == (SourceKind.LOG, [])
 
 
 def test_the_newest_receipts_own_snapshot_comes_first_however_new_others_are():
@@ -87,7 +87,7 @@ def test_any_kept_snapshot_will_do_that_has_a_receipts_content():
 
 def test_what_nothing_proves_has_no_source_and_says_so():
     source, _ = choose([receipt(1)], [(9, FORGED), (1, None)])
-    assert (source.kind, source.snapshot_id, source.helps) == (SourceKind.NOTHING, None, False)
+    assert (source.kind, source.snapshot_id) == (SourceKind.NOTHING, None)
     assert "no command brings it back" in str(source)
 
 
@@ -100,7 +100,7 @@ def test_a_receipt_without_a_digest_proves_nothing():
 def test_without_any_receipt_a_landings_commit_is_taken_and_a_persons_is_not():
     assert choose([], [(9, FORGED), (2, GOOD)])[0].snapshot_id == 2
     never, read = choose([], [(9, FORGED)])
-    assert (never.kind, never.helps, read) == (SourceKind.NEVER, False, [])
+    assert (never.kind, read) == (SourceKind.NEVER, [])
     assert "before it was landed" in str(never)
 
 
@@ -110,34 +110,28 @@ def test_only_so_many_snapshots_are_read():
 
 
 SAYS = {
-    SourceKind.LOG: ("a re-run reads the log, which has every offset of the window", True),
+    SourceKind.LOG: "a re-run reads the log, which has every offset of the window",
     SourceKind.SNAPSHOT: (
         "a re-run restores it from snapshot 7 of the table, whose rows have the digest of the "
-        "receipt of noon",
-        True,
+        "receipt of noon"
     ),
     SourceKind.COMMIT: (
         "a re-run restores it from snapshot 7 of the table, the commit of a landing that ended "
-        "before it wrote its receipt",
-        True,
+        "before it wrote its receipt"
     ),
-    SourceKind.NEVER: (
-        "the log deleted it before it was landed, so no command brings it back",
-        False,
-    ),
+    SourceKind.NEVER: "the log deleted it before it was landed, so no command brings it back",
     SourceKind.NOTHING: (
         "neither the log nor any snapshot of the table has it any more as it was proven, so no "
-        "command brings it back",
-        False,
+        "command brings it back"
     ),
 }
 
 
 @pytest.mark.parametrize("kind", SourceKind)
 def test_each_source_says_what_a_rerun_does_and_is_noted_with_the_result(kind):
-    sentence, helps = SAYS[kind]
+    sentence = SAYS[kind]
     source = RerunSource(kind, GONE, 7, landed_at="noon")
-    assert (str(source), source.helps) == (sentence, helps)
+    assert str(source) == sentence
     result = EquationResult(EQUATION, WindowState.MISSING, 9, 9, detail={"rows": 5})
     assert rerun_sentence(result) == ""
     noted = with_source(result, source)

@@ -47,7 +47,6 @@ def test_properties_become_columns_of_both_worlds():
         "more": ("map<string,bigint>", "map<string,long>", True),
     }
     assert contract.columns[0].comment == "The airline"
-    assert contract.parse_schema.startswith("`carrier` string, `year` bigint, ")
     assert contract.silver_columns[:5] == (
         ("window_id", "string"),
         ("_kafka_partition", "int"),

@@ -130,12 +130,9 @@ def _require_own_externals(settings: Settings) -> None:
 def _record_starts(settings: Settings) -> None:
     """Where windows begin, before the definitions are loaded: a home that is new, with an archive
     that is not."""
+    from penstock_platform.archive.endpoint import reachable  # noqa: PLC0415
     from penstock_platform.archive.store import ArchiveError, S3Archive  # noqa: PLC0415
-    from penstock_platform.topics.starts import (  # noqa: PLC0415
-        reachable,
-        record_creation,
-        record_starts,
-    )
+    from penstock_platform.topics.starts import record_creation, record_starts  # noqa: PLC0415
 
     if settings.s3.endpoint and reachable(settings.s3_endpoint):
         with contextlib.suppress(ArchiveError):

@@ -70,7 +70,6 @@ class Stage:
     producers: ProducerProcesses = field(init=False)
     clock: SystemClock = field(default_factory=SystemClock)
     killed_incarnation: str = ""
-    first_proven_seconds: float | None = None
 
     def __post_init__(self) -> None:
         self.directory = self.settings.home / "demo"
@@ -94,7 +93,6 @@ class Stage:
         )
         self._wait("its books", lambda: self._all_decided(first.window.window))
         late = (self.clock.now() - first.window.closed_time).total_seconds()
-        self.first_proven_seconds = late
         self._print(
             f"window {first.window.window} of every topic is decided {late:.0f} s after its close"
         )

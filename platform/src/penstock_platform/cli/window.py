@@ -115,10 +115,6 @@ def summary(penstock: Connections, window: Window) -> dict[str, Any]:
     }
 
 
-def state_of(book: Book | None) -> WindowState:
-    return book.state if book is not None else WindowState.FROZEN
-
-
 def print_windows(rows: list[dict[str, Any]]) -> None:
     """The table of `window list` and of the demo's end."""
     columns = ("window", "produced", "stored", "landed", "parsed", "quarantined", "state")

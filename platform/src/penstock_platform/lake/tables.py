@@ -57,10 +57,6 @@ class LakeSnapshot:
         return self.summary.get(ATTEMPT_PROPERTY, "")
 
     @property
-    def added_rows(self) -> int:
-        return int(self.summary.get("added-records", 0))
-
-    @property
     def added_bytes(self) -> int:
         return int(self.summary.get("added-files-size", 0))
 
@@ -180,16 +176,6 @@ class Lake:
         partitions = found.inspect.partitions().column("partition").to_pylist()
         return sorted(str(p["window_id"]) for p in partitions)
 
-    def drop_window(
-        self, table: str, window_id: str, properties: Mapping[str, str] | None = None
-    ) -> None:
-        """Delete a window's rows in one commit. Twice is once: a second call finds none."""
-        found = self._table(table)
-        found.delete(
-            _of(window_id),
-            snapshot_properties={WINDOW_PROPERTY: window_id, **(properties or {})},
-        )
-
     # --- tables -------------------------------------------------------------------------------
 
     def exists(self, table: str) -> bool:
@@ -230,20 +216,6 @@ class Lake:
             found = _described(snapshot)
             if found.attempt_id == attempt_id:
                 return found
-        return None
-
-    def newest_content_commit(self, table: str, window_id: str) -> LakeSnapshot | None:
-        """The newest commit that changed the window's rows.
-
-        None when no retained snapshot did: never landed, or longer ago than snapshots are kept.
-        """
-        try:
-            found = self._table(table)
-        except MissingTableError:
-            return None
-        for snapshot in self._history(table, found):
-            if _changed(found, snapshot, window_id):
-                return _described(snapshot)
         return None
 
     def snapshots_with(self, table: str, window_id: str) -> list[LakeSnapshot]:

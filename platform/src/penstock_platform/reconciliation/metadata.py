@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from penstock_platform.reconciliation.model.books import EquationResult, Finding, WindowState
+from penstock_platform.reconciliation.model.books import EquationResult, Finding
 from penstock_platform.reconciliation.model.recovery import (
     SENTENCE_KEY,
     SOURCE_KEY,
@@ -89,12 +89,3 @@ def finding_sentence(finding: Finding) -> str:
         shown.append(f"and {more} more ranges")
     places = ", ".join(shown) or finding.detail or "no offsets known"
     return f"{finding.count:,} {finding.kind.replace('_', ' ')} ({places})"
-
-
-def state_rank(state: WindowState) -> str:
-    """A mark for tables of windows: what is well, what is due, what is wrong."""
-    if state in (WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRED):
-        return "ok"
-    if state in (WindowState.FROZEN, WindowState.LANDED, WindowState.PENDING):
-        return "due"
-    return "wrong"

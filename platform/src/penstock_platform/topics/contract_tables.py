@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from penstock_platform.archive.endpoint import reachable
 from penstock_platform.lake.errors import LakeError, StoreError
 from penstock_platform.settings import Settings
 from penstock_platform.topics.model.contract import Contract
@@ -18,7 +19,6 @@ from penstock_platform.topics.model.contract_changes import (
     column_changes,
 )
 from penstock_platform.topics.model.declaration import silver_table
-from penstock_platform.topics.starts import reachable
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from penstock_platform.archive.model import start_key
 from penstock_platform.archive.store import Archive
@@ -32,7 +30,6 @@ from penstock_platform.topics.model.cron import last_tick
 from penstock_platform.topics.model.declaration import TopicSpec
 
 CREATION_FILE = "created"
-REACHABLE_TIMEOUT_SECONDS = 0.5
 # Older than every window of a home that has recorded nothing.
 UNRECORDED = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -97,14 +94,3 @@ def _create(path: Path, data: bytes) -> None:
         pass
     finally:
         private.unlink()
-
-
-def reachable(endpoint: str) -> bool:
-    """Whether anything accepts a connection at an HTTP address."""
-    parts = urlsplit(endpoint)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        with socket.create_connection((parts.hostname or "", port), REACHABLE_TIMEOUT_SECONDS):
-            return True
-    except OSError:
-        return False

@@ -8,12 +8,10 @@ while that snapshot is the window's newest content commit: a later attempt super
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from penstock_platform.archive.model import canonical
 from penstock_platform.kafka.model import TopicRef
-from penstock_platform.ranges import OffsetRange
 from penstock_platform.windows.model.window import Window
 
 RECEIPT_VERSION = 1
@@ -88,10 +86,6 @@ class Receipt:
             counts=dict(counts or {}),
         )
 
-    @property
-    def offset_ranges(self) -> tuple[OffsetRange, ...]:
-        return tuple(OffsetRange(*r) for r in self.ranges)
-
     def to_bytes(self) -> bytes:
         return canonical(asdict(self))
 
@@ -106,8 +100,3 @@ class Receipt:
             return cls(ranges=ranges, **raw)
         except (KeyError, TypeError, ValueError) as error:
             raise ReceiptFormatError(f"not a receipt: {error!r}") from error
-
-
-def counting_receipt(receipts: Sequence[Receipt], newest_snapshot_id: int | None) -> Receipt | None:
-    """The receipt whose snapshot is the window's newest content commit, or None."""
-    return next((r for r in reversed(receipts) if r.snapshot_id == newest_snapshot_id), None)

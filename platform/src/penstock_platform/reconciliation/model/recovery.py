@@ -66,11 +66,6 @@ class RerunSource:
     digest: str = ""
     landed_at: str = ""
 
-    @property
-    def helps(self) -> bool:
-        """Whether landing again brings all of the window back."""
-        return self.kind in (SourceKind.LOG, SourceKind.SNAPSHOT, SourceKind.COMMIT)
-
     def __str__(self) -> str:
         if self.kind is SourceKind.LOG:
             return "a re-run reads the log, which has every offset of the window"

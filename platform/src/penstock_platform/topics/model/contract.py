@@ -108,11 +108,6 @@ class Contract:
     version: int = 1
 
     @property
-    def parse_schema(self) -> str:
-        """The columns as Spark DDL, for ``from_json``."""
-        return ", ".join(f"{_quoted(c.name)} {c.type}" for c in self.columns)
-
-    @property
     def silver_columns(self) -> tuple[tuple[str, str], ...]:
         """Coordinates, then the contract's columns, as (name, Spark SQL type)."""
         return (*COORDINATE_COLUMNS, *((c.name, c.type) for c in self.columns))
