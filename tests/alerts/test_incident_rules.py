@@ -17,6 +17,7 @@ from penstock_platform.alerts.model.incident_states import (
     answered,
     failure,
     outage,
+    to_alert,
 )
 from penstock_platform.testing.clock import EPOCH
 
@@ -115,6 +116,15 @@ def test_an_outage_as_it_is_alerted():
         "stops": ["landings"],
         "open_since": "2026-11-20T00:00:00Z",
     }
+
+
+def test_a_resolve_has_no_state_that_is_over_and_no_command():
+    details = {"state": "MISSING", "rerun_from": "the log", "rerun": "run", "show": "s"}
+    found = Incident("k", "lost", "error", "s", "c", "audit", "x", 3, details)
+    resolve = to_alert(found, "resolve", EPOCH, "noon")
+    assert resolve["payload"]["custom_details"] == {"show": "s", "open_since": "noon"}
+    trigger = to_alert(found, "trigger", EPOCH)
+    assert set(trigger["payload"]["custom_details"]) == {"state", "rerun_from", "rerun", "show"}
 
 
 def test_an_outage_is_said_again_each_time_that_what_it_stops_has_doubled():

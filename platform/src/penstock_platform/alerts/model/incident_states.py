@@ -41,6 +41,8 @@ OUTAGE = "outage"
 OUTAGE_QUIET = timedelta(minutes=15)
 # The keys of ``details`` that hold [[partition, start, end], …].
 RANGE_KEYS = ("missing", "duplicates", "corrupt", "unaudited")
+# Details that a resolve leaves out: they are of the damage that is repaired.
+OVER_AT_RESOLVE = frozenset({"state", "rerun", "rerun_from"})
 SERVICES = {
     "broker": "the broker does not answer",
     "store": "the object store does not answer",
@@ -246,6 +248,7 @@ def to_alert(incident: Incident, action: str, now: datetime, since: str = "") ->
         details["stops"] = list(incident.stops)
     if action == "resolve":
         summary = f"resolved: {summary}"
+        details = {key: value for key, value in details.items() if key not in OVER_AT_RESOLVE}
         details["open_since"] = since
     return {
         "event_action": action,
