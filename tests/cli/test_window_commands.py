@@ -287,7 +287,7 @@ def test_a_run_that_dagster_does_not_take_stops_no_other(
     assert f"shop.orders {windows[1].window}: BALANCED" in result.output
 
 
-def test_a_table_is_remade_for_windows_that_its_version_lacks_and_goes_on_where_it_ended(
+def test_a_table_is_remade_for_windows_that_its_version_lacks_and_continues_where_it_ended(
     ready: Any, run: Run, api: type[FakeApi], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows = [ready.landed(20) for _ in range(2)]

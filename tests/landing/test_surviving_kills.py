@@ -29,7 +29,7 @@ from penstock_services.testing.services import ServiceProcess
 pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.xdist_group("lake")]
 
 # A landing in a process of its own that kills itself (-9) at a named step; "files" is while data
-# files are being written: as soon as the first lies in the store.
+# files are being written: as soon as the first is in the store.
 CHILD = """
 import os, signal, sys, threading
 from penstock_platform.topics.model.declaration import bronze_table

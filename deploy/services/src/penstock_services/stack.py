@@ -298,7 +298,7 @@ class _Waiting:
             waits += [pool.submit(self._service, s) for s in self._services]
             try:
                 failures = [error for wait in waits if (error := wait.exception()) is not None]
-            except BaseException:  # Ctrl-C or SIGTERM: the threads end, what was started goes on
+            except BaseException:  # Ctrl-C or SIGTERM: the threads end, what was started continues
                 self._abandoned.set()
                 raise
         real = [error for error in failures if not isinstance(error, _AbandonedError)]

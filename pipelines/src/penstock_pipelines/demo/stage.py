@@ -147,7 +147,7 @@ class Stage:
         return next((s for s in self.observer.windows("flights") if s.window.record_count), None)
 
     def _kill_one(self) -> None:
-        """After the first books, so that the kill lies in a later window, however late they are."""
+        """After the first books, so that the kill is in a later window, however late they are."""
         self.killed_incarnation = self._wait(
             f"{VICTIM} to say who it is", lambda: self.producers.incarnation(VICTIM)
         )
@@ -302,7 +302,7 @@ class Stage:
                     if movement == before or now - began > WAIT_SECONDS_MAX:
                         raise DemoError(
                             f"waited {now - began:.0f} s without success for {what}; "
-                            + ("nothing moves" if movement == before else "other things go on")
+                            + ("nothing moves" if movement == before else "other work continues")
                             + "".join(f"\n  {line}" for line in self.observer.open_windows())
                         )
                     before, moved = movement, now
@@ -310,7 +310,7 @@ class Stage:
         return found
 
     def _movement(self) -> Hashable:
-        """Changes while anything goes on: windows are decided, alerts sent, records produced."""
+        """Changes with every progress: windows are decided, alerts sent, records produced."""
         return (self.producers.sent(), *self.observer.movement())
 
     def _title(self, text: str) -> None:

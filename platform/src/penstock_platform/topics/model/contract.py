@@ -124,7 +124,7 @@ def load_contract(text: str, file: str, version: int = 1) -> Contract:
         raise ContractError(
             f"{file}:{error.lineno}: not JSON: {error.msg} (column {error.colno})"
         ) from error
-    # JSON is YAML but for tabs, which stand in JSON only between tokens.
+    # JSON is YAML but for tabs, which occur in JSON only between tokens.
     contract = _Reader(file, key_lines(text.replace("\t", " "))).read(schema)
     return replace(contract, version=version)
 
