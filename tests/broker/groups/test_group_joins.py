@@ -40,6 +40,7 @@ def test_one_member_joins_syncs_and_is_stable() -> None:
     assert joined.leader == joined.member_id
     assert [m.member_id for m in joined.members] == [joined.member_id]
     assert joined.protocol_name == "range"
+    assert not joined.skip_assignment
     synced = simulated.sync("a", joined.member_id, assignments={joined.member_id: b"mine"})
     assert synced == SyncResult(NONE, "consumer", "range", b"mine")
     assert simulated.group.state is GroupState.STABLE
@@ -59,6 +60,23 @@ def test_the_initial_delay_gathers_members_into_one_generation() -> None:
     assert len(first.members) == 2
     assert second.members == ()
     assert second.leader == first.member_id
+
+
+@pytest.mark.parametrize("delay_ms", [1, 3_000])
+def test_one_that_joins_alone_waits_for_one_initial_delay(delay_ms: int) -> None:
+    simulated = SimulatedGroup(delay_ms=delay_ms)
+    assert simulated.join("a", known=True) is None
+    simulated.advance(delay_ms)
+    assert simulated.joins["a"][0].generation_id == 1
+
+
+def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
+    """Although members still arrive."""
+    simulated = SimulatedGroup(delay_ms=3_000)
+    for label, then_ms in (("a", 2_000), ("b", 2_000), ("c", 1_000)):
+        assert simulated.join(label, known=True, rebalance_ms=5_000) is None
+        simulated.advance(then_ms)
+    assert [simulated.joins[label][0].generation_id for label in "abc"] == [1, 1, 1]
 
 
 def test_a_lost_join_answer_is_given_again() -> None:

@@ -113,7 +113,9 @@ def test_a_new_member_waits_for_its_first_generation_for_five_minutes() -> None:
     member.rebalance_timeout_ms = 900_000
     assert simulated.join("b", known=True, rebalance_ms=900_000) is None
     for _ in range(100):
-        simulated.advance(3_000)
+        simulated.advance(2_999)
+        assert simulated.joins["b"] == []
         simulated.heartbeat(a)
+        simulated.advance(1)
     assert simulated.joins["b"][-1].error is ErrorCode.UNKNOWN_MEMBER_ID
     assert list(simulated.group.members) == [a]

@@ -69,6 +69,14 @@ def test_a_session_starts_over_when_the_sync_that_was_waited_for_fails() -> None
         assert b not in simulated.group.members
 
 
+def test_an_assignment_prolongs_the_sessions_of_those_who_wait_for_it_alone() -> None:
+    simulated, a, b = two_joined()
+    simulated.advance(SESSION_MS - 4_000)
+    assert simulated.sync("a", a, assignments={a: b"1", b: b"2"}) is not None
+    simulated.advance(SESSION_MS - 4_000)
+    assert list(simulated.group.members) == [a]
+
+
 def test_the_last_member_expiring_beside_a_pending_one_empties_the_group() -> None:
     """Pitfall 35 (redpanda#25270)."""
     simulated = SimulatedGroup()

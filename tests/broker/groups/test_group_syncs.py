@@ -30,6 +30,7 @@ def test_a_failed_write_of_the_assignment_reaches_no_member() -> None:
         ErrorCode.NOT_COORDINATOR
     ] * 2
     assert simulated.group.state is GroupState.PREPARING
+    assert [member.assignment for member in simulated.group.members.values()] == [b"", b""]
 
 
 def test_a_member_that_never_syncs_is_removed() -> None:
@@ -50,6 +51,13 @@ def test_a_sync_on_a_second_connection_answers_the_first() -> None:
     assert first is not None
     assert first.error is ErrorCode.REBALANCE_IN_PROGRESS
     assert simulated.group.members[b].awaiting_sync is not None
+
+
+def test_who_leaves_while_its_sync_waits_gets_an_answer() -> None:
+    simulated, _, b = two_joined()
+    assert simulated.sync("b", b) is None
+    assert simulated.leave(b) is NONE
+    assert [answer.error for answer in simulated.syncs["b"]] == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_who_syncs_after_the_leader_is_not_removed_when_the_time_for_it_is_over() -> None:

@@ -97,16 +97,12 @@ class Rebalance:
             pending.pop(member_id, None)
             self.complete_join_if_all_wait(now_ms)
         for member in list(self.roster.members.values()):
-            if (
-                member.deadline_ms <= now_ms
-                and self.roster.members.get(member.member_id) is member
-                and self._can_expire(member)
-            ):
+            if member.deadline_ms <= now_ms and self._can_expire(member):
                 self.remove(member, now_ms)
         if self._sync_deadline_ms is not None and self._sync_deadline_ms <= now_ms:
             self._sync_deadline_ms = None
-            for member_id in sorted(self._unsynced & self.roster.members.keys()):
-                self.remove(self.roster.members[member_id], now_ms)
+            for member in [m for i, m in self.roster.members.items() if i in self._unsynced]:
+                self.remove(member, now_ms)
         if self._join_deadline_ms is not None and self._join_deadline_ms <= now_ms:
             self._join_timed_out(now_ms)
 
@@ -143,7 +139,6 @@ class Rebalance:
 
     def _take_out(self, member: Member) -> None:
         self.roster.remove(member)
-        self._unsynced.discard(member.member_id)
         self.replies.end_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         self.replies.end_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
 
@@ -160,13 +155,11 @@ class Rebalance:
         self._awaits_pending = self.state is not GroupState.EMPTY
         delay_ms = min(self.limits.initial_rebalance_delay_ms, rebalance_timeout_ms)
         if self.state is GroupState.EMPTY and delay_ms > 0:
-            self._initial_delay_left_ms = max(0, rebalance_timeout_ms - delay_ms)
+            self._initial_delay_left_ms = rebalance_timeout_ms - delay_ms
             self._member_added = False
             self._join_deadline_ms = self.due(now_ms + delay_ms)
         else:
-            self._initial_delay_left_ms = None
             self._join_deadline_ms = self.due(now_ms + rebalance_timeout_ms)
-        self._unsynced.clear()
         self._sync_deadline_ms = None
         self.move(Event.REBALANCE)
 
@@ -182,7 +175,7 @@ class Rebalance:
 
     def _join_timed_out(self, now_ms: float) -> None:
         left_ms = self._initial_delay_left_ms
-        if left_ms is not None and left_ms > 0 and self._member_added:
+        if left_ms and self._member_added:
             # Members are still arriving: wait again, within the rebalance timeout.
             delay_ms = min(self.limits.initial_rebalance_delay_ms, left_ms)
             self._member_added = False
@@ -204,6 +197,7 @@ class Rebalance:
             self._join_deadline_ms = self.due(now_ms + timeout_ms)
             return
         self.generation_id += 1
+        self._unsynced = set(members)
         if not members:
             self.protocol_name = None
             self.move(Event.EMPTIED)
@@ -211,7 +205,6 @@ class Rebalance:
             return
         self.protocol_name = select_protocol(members.values())
         self.move(Event.GENERATION)
-        self._unsynced = set(members)
         self._sync_deadline_ms = self.due(now_ms + self.roster.rebalance_timeout_ms())
         for member in members.values():
             if member.awaiting_join is not None:
