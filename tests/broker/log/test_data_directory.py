@@ -142,6 +142,8 @@ def test_the_topic_that_a_log_was_made_for() -> None:
     files, path = MemFiles(), DATA_DIR / "partition.metadata"
     files.make_directory(DATA_DIR)
     assert read_topic_id(files, DATA_DIR) is None
+    write_topic_id(files, DATA_DIR, uuid.UUID(int=4))
+    assert read_topic_id(files, DATA_DIR) == uuid.UUID(int=4)
     files.put(path, b"x" * 100)
     topic_id = uuid.UUID(int=5)
     write_topic_id(files, DATA_DIR, topic_id)

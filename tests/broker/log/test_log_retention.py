@@ -52,6 +52,7 @@ def plan(
     ("arguments", "expected"),
     [
         ({}, (0, 0, 0)),
+        ({"now": 10**6}, (0, 0, 0)),
         ({"ms": 100, "now": 1100}, (0, 0, 0)),  # not older than
         ({"ms": 100, "now": 1101}, (1, 0, 10)),
         ({"ms": 100, "now": 5000}, (1, 0, 10)),  # the second one's records are younger
@@ -74,6 +75,8 @@ def test_the_plan(arguments: dict[str, int], expected: tuple[int, int, int]) -> 
 def test_an_empty_active_segment_is_left() -> None:
     pieces = [Piece(0, 100, 1000), Piece(40, 0, -1)]
     assert plan(pieces, ms=0, now=10**9) == (1, 0, 40)
+    pieces = [Piece(0, 100, 1000), Piece(10, 100, 1000), Piece(40, 0, -1)]
+    assert plan(pieces, ms=0, now=10**9, high_watermark=15) == (1, 0, 10)
 
 
 # -- in a broker ---------------------------------------------------------------------------------

@@ -111,6 +111,67 @@ def test_a_log_whose_segments_cannot_be_looked_at_goes_offline(bench: Bench) -> 
     assert (log.failure or "").startswith("cannot look at its segments")
 
 
+def test_a_log_whose_later_segments_cannot_be_looked_at_goes_offline(bench: Bench) -> None:
+    log = bench.reopen_cleanly(log_of(bench, retention_ms="0"))
+    bench.files.fail("open", errno.EIO, path_part=f"{1:020d}.timeindex", times=100)
+    assert enforce(bench, log)[::2] == (0, 0)
+    assert (log.failure or "").startswith("cannot look at its segments")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"retention_ms": "-1"}, True),
+        ({"retention_ms": "-1", "retention_bytes": "0"}, True),
+        ({"retention_ms": "0"}, False),
+    ],
+    ids=str,
+)
+def test_the_oldest_segment_is_looked_at_where_time_counts(
+    bench: Bench, settings: dict[str, str], expected: bool
+) -> None:
+    log = bench.reopen_cleanly(log_of(bench, **settings))
+    bench.files.fail("open", errno.EIO, path_part=f"{0:020d}.timeindex", times=100)
+    is_limited = settings != {"retention_ms": "-1"}
+    assert Retention.wants(log) is (expected and is_limited)
+    assert (log.failure is None) is expected
+    log.fail("a test says so")
+    assert Retention.wants(log) is False
+
+
+def test_indexes_that_are_not_in_memory_are_read_in_another_thread(bench: Bench) -> None:
+    log = bench.reopen_cleanly(log_of(bench, retention_ms="0"))
+    retention = Retention(lambda: [log], lambda: lambda: None, bench.clock, Metrics())
+    assert Retention.wants(log), "which reads the first one"
+    waits: list[str] = []
+    bench.files.is_cold = True
+    bench.files.on_wait = lambda operation, path: waits.append(operation)
+    steps, prefetched = retention.enforcing(), 0
+    try:
+        while True:
+            step = next(steps)
+            assert "read" not in waits
+            assert callable(step)
+            step()
+            prefetched += "prefetch" in waits
+            waits.clear()
+    except StopIteration as end:
+        assert end.value == 4
+    assert "read" not in waits
+    assert prefetched >= 3
+
+
+def test_indexes_that_another_thread_cannot_read_are_read_here(bench: Bench) -> None:
+    """Which says what is wrong, or that it was wrong for a moment."""
+    log = bench.reopen_cleanly(log_of(bench, retention_ms="0"))
+    assert Retention.wants(log)
+    bench.files.is_cold = True
+    bench.files.fail("prefetch", errno.EIO, times=3)
+    assert enforce(bench, log)[0] == 4
+    with pytest.raises(OSError, match="Input/output"):
+        log.segments[-1].file.prefetch(0, 1)
+
+
 def test_a_log_that_cannot_begin_a_segment_keeps_what_it_has(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,6 +193,8 @@ def test_files_that_cannot_be_deleted_are_said(
     bench.files.fail("remove", errno.EIO)
     enforce(bench, log)
     assert "cannot delete segments" in caplog.text
+    logged = [r.getMessage() for r in caplog.records if r.name == "penstock_broker.log.retention"]
+    assert [text[: len("t-0 is offline: ")] for text in logged] == ["t-0 is offline: "]
 
 
 # -- the trash

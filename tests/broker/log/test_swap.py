@@ -86,13 +86,14 @@ class Piece:
         self.paths = [D / segment_name(base, suffix) for suffix in (*SUFFIXES[::2], ".log")]
         self.calls: list[str] = []
         self._files = files
+        self._base = base
 
     def close_files(self) -> None:
         assert all(self._files.exists(path) for path in self.paths), "closed before"
         self.calls.append("closed")
 
     def successor(self) -> Piece:
-        return Piece(self._files, 5)
+        return Piece(self._files, self._base)
 
     def attach(self) -> None:
         assert self._files.get(self.paths[-1]) == b"compacted"
