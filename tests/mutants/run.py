@@ -138,7 +138,7 @@ SUBJECTS |= {
             "log/test_log_upgrade",
             "log/test_log_cleaner",
         ),
-        ("log/lookup",): ("log/test_log_times",),
+        ("log/lookup",): ("log/test_lookup_rules", "log/test_log_times"),
         ("log/segments",): (
             *APPENDS,
             "log/test_log_delete_records",
