@@ -69,7 +69,7 @@ def test_the_latest_of_several_segments(
     assert log.max_timestamp() == (*expected, 0)
 
 
-def test_the_latest_in_a_batch_that_the_start_lies_in(bench: Bench) -> None:
+def test_the_latest_in_a_batch_that_holds_the_start(bench: Bench) -> None:
     """A record below had a later time than all of it."""
     log = bench.open()
     bench.append(log, "a", timestamps=[900])
