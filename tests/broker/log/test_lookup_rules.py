@@ -109,7 +109,7 @@ def test_an_empty_log_has_no_record_of_any_time(bench: Bench) -> None:
     assert bench.open().offset_for_timestamp(-5) is None
 
 
-def test_a_log_that_is_damaged_is_not_looked_through_for_ever(bench: Bench) -> None:
+def test_a_log_that_is_damaged_is_looked_through_once_more(bench: Bench) -> None:
     """Another index does not help."""
     log = bench.reopen_cleanly(closed_log(bench, list(range(10)), [100]))
     path, size = log.segments[0].path, log.segments[0].size // 10
