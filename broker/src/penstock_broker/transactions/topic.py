@@ -88,9 +88,7 @@ class TransactionsTopic(InternalTopic):
         value = None if transaction is None else encode_value(transaction)
         record = NewRecord(encode_key(transactional_id), value, self._clock.now_ms())
         try:
-            result = partition.append(memoryview(build_batch([record])), acks_all=True)
-            if partition.high_watermark <= result.last_offset:
-                partition.log.flush()
+            partition.append(memoryview(build_batch([record])), acks_all=True)
         except KafkaError as error:
             raise KafkaError(_write_error(error.code), str(error)) from error
 
