@@ -77,6 +77,11 @@ def test_what_a_crash_left_in_the_directory_goes_at_the_start(bench: Bench) -> N
         "my.index",
         "my.log",
         "my.snapshot",
+        "².log",
+        "².index",
+        "².snapshot",
+        "².checkpoint",
+        "5.log",
     }
     for name in strangers:
         bench.files.put(bench.directory / name, b"foreign")

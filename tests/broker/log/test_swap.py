@@ -57,6 +57,7 @@ def test_a_start_finishes_what_was_interrupted(caplog: pytest.LogCaptureFixture)
         "00000000000000000010.checkpoint",
         "1-2.swap",
         "abc.log",
+        "².log",
         "leader-epoch-checkpoint",
         "log",
     ]
@@ -69,7 +70,7 @@ def test_a_start_finishes_what_was_interrupted(caplog: pytest.LogCaptureFixture)
         number = {segment_name(5, ".log"): 0, segment_name(30, ".log"): 1}.get(name)
         expected = name if number is None else swaps[number]
         assert files.get(D / name) == expected.encode()
-    assert "/d: compacted segment 5 to 20 takes its place" in caplog.text
+    assert "/d: replaced segments 5 to 20 by the compacted one" in caplog.text
     assert sorted(files.power_cut(Random(1)).names(D)) == left
 
 

@@ -26,7 +26,7 @@ from penstock_broker.log.producer_state import (
     SnapshotDamagedError,
 )
 from penstock_broker.log.scan import BadBatchError, ScannedBatch, scan
-from penstock_broker.log.segment import Segment, segment_name
+from penstock_broker.log.segment import INDEX_SUFFIXES, Segment, offset_in_name, segment_name
 from penstock_broker.log.segment_checkpoint import Checkpoint, LogCheckpoints
 from penstock_broker.log.swap import CLEANED_SUFFIX, finish_swaps
 from penstock_broker.log.trash import DELETED_SUFFIX
@@ -356,11 +356,11 @@ def _cut(
 
 def _list_segments(place: LogPlace, names: Sequence[str]) -> list[Segment]:
     """The segments of the directory in order; leftovers without a log file are removed."""
-    bases = sorted(int(name[:-4]) for name in names if _is_numbered(name, ".log"))
+    logs = (offset_in_name(name, [".log"]) for name in names)
+    bases = sorted(base for base in logs if base is not None)
     for name in names:
-        stem, _, suffix = name.partition(".")
-        is_index = suffix in ("index", "timeindex", "txnindex") and stem.isdigit()
-        orphan = is_index and int(stem) not in bases
+        indexed = offset_in_name(name, INDEX_SUFFIXES)
+        orphan = indexed is not None and indexed not in bases
         if orphan or name.endswith((".tmp", DELETED_SUFFIX)):
             place.files.remove(place.directory / name)
         elif name.endswith(CLEANED_SUFFIX):
@@ -368,10 +368,6 @@ def _list_segments(place: LogPlace, names: Sequence[str]) -> list[Segment]:
     return [
         Segment(place.files, place.directory, base, place.index_interval_bytes) for base in bases
     ]
-
-
-def _is_numbered(name: str, suffix: str) -> bool:
-    return name.endswith(suffix) and name[: -len(suffix)].isdigit()
 
 
 def snapshot_path(directory: Path, offset: int) -> Path:
@@ -395,8 +391,10 @@ def keep_snapshot(place: LogPlace, offset: int, data: bytes, needed: Collection[
 
 def _snapshots(place: LogPlace) -> list[tuple[int, Path]]:
     """The snapshots of the directory, oldest first, with the offset of each."""
-    names = [n for n in place.files.names(place.directory) if _is_numbered(n, ".snapshot")]
-    return [(int(name.partition(".")[0]), place.directory / name) for name in names]
+    found = (
+        (offset_in_name(name, [".snapshot"]), name) for name in place.files.names(place.directory)
+    )
+    return [(offset, place.directory / name) for offset, name in found if offset is not None]
 
 
 def _rebuild_producers(

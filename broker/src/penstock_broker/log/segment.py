@@ -18,7 +18,7 @@ Not thread-safe; ``sync`` of its file may run in another thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -34,8 +34,10 @@ from penstock_broker.wire.records import HEADER_BYTES, LENGTH_END, NO_TIMESTAMP,
 
 _log = logging.getLogger(__name__)
 
-_SUFFIXES = (".index", ".timeindex", ".txnindex", ".log")
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+SEGMENT_SUFFIXES = (*INDEX_SUFFIXES, ".log")
 _LOOK_AHEAD_BYTES = 8192
+_OFFSET_DIGITS = 20
 # base offset, length, then last_offset_delta at 23: all that finding an offset needs.
 _SKIM = Struct(">qi11xi")
 _SKIM_SIZE = _SKIM.size
@@ -44,6 +46,13 @@ _SKIM_SIZE = _SKIM.size
 def segment_name(base_offset: int, suffix: str) -> str:
     """``00000000000000000042.log`` for 42 and ``.log``."""
     return f"{base_offset:020d}{suffix}"
+
+
+def offset_in_name(name: str, suffixes: Container[str]) -> int | None:
+    """The offset of a name that :func:`segment_name` gives with one of the suffixes, else None."""
+    offset, suffix = name[:_OFFSET_DIGITS], name[_OFFSET_DIGITS:]
+    is_ours = suffix in suffixes and offset.isascii() and offset.isdigit()
+    return int(offset) if is_ours else None
 
 
 class SegmentState(NamedTuple):
@@ -200,7 +209,7 @@ class Segment:
     @property
     def paths(self) -> list[Path]:
         """Its files, the log last: as long as that is there, the segment is."""
-        names = [segment_name(self.base_offset, suffix) for suffix in _SUFFIXES]
+        names = [segment_name(self.base_offset, suffix) for suffix in SEGMENT_SUFFIXES]
         return [self.directory / name for name in names]
 
     def close_files(self) -> None:

@@ -45,7 +45,7 @@ from penstock_broker.log.producer_state import (
     snapshot_of,
 )
 from penstock_broker.log.scan import Checked
-from penstock_broker.log.segment import Segment, SegmentState, segment_name
+from penstock_broker.log.segment import Segment, SegmentState, offset_in_name, segment_name
 from penstock_broker.wire.records import HEADER, HEADER_BYTES, LENGTH_END
 
 _log = logging.getLogger(__name__)
@@ -150,10 +150,6 @@ def _encode(state: SegmentState, header: bytes, producers: Producers) -> bytes:
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
-def _is_checkpoint(name: str) -> bool:
-    return name.endswith(CHECKPOINT_SUFFIX) and name[: -len(CHECKPOINT_SUFFIX)].isdigit()
-
-
 class LogCheckpoints:
     """The checkpoints of one log. Owned by it."""
 
@@ -163,7 +159,11 @@ class LogCheckpoints:
         """``names`` are those in the directory."""
         self._files = files
         self._directory = directory
-        self._paths = [directory / name for name in sorted(names) if _is_checkpoint(name)]
+        self._paths = [
+            directory / name
+            for name in sorted(names)
+            if offset_in_name(name, [CHECKPOINT_SUFFIX]) is not None
+        ]
         self._saved = (-1, 0)  # base offset of the segment, bytes of it below the newest
         self._under_way: CheckpointWrite | None = None
 

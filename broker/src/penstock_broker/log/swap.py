@@ -24,7 +24,12 @@ from typing import NamedTuple
 
 from penstock_broker.log.checkpoint import CheckpointDamagedError, read_lines, write_lines
 from penstock_broker.log.files import Files
-from penstock_broker.log.segment import Segment, segment_name
+from penstock_broker.log.segment import (
+    SEGMENT_SUFFIXES,
+    Segment,
+    offset_in_name,
+    segment_name,
+)
 from penstock_broker.log.trash import DELETED_SUFFIX
 
 _log = logging.getLogger(__name__)
@@ -32,7 +37,6 @@ _log = logging.getLogger(__name__)
 CHECKPOINT_FILE = "cleaner-checkpoint"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
-SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 _SWAP = re.compile(r"(\d{20})-(\d{20})\.swap")
 EVERYWHERE = 2**63 - 1
 
@@ -112,8 +116,8 @@ def finish_swaps(files: Files, directory: Path) -> None:
             continue
         base, end = int(found[1]), int(found[2])
         for other in names:
-            stem, _, suffix = other.partition(".")
-            if f".{suffix}" in SEGMENT_SUFFIXES and stem.isdigit() and base <= int(stem) < end:
+            offset = offset_in_name(other, SEGMENT_SUFFIXES)
+            if offset is not None and base <= offset < end:
                 files.remove(directory / other)
         files.rename(directory / name, directory / segment_name(base, ".log"))
         files.sync_directory(directory)
