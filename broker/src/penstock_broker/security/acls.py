@@ -107,7 +107,7 @@ class AclBinding(NamedTuple):
 
     def problem(self) -> str | None:
         """What makes it no valid rule, in Kafka's words; None when it is one."""
-        kind, colon, user = self.principal.partition(":")
+        kind, _, user = self.principal.partition(":")
         for is_wrong, what in (
             (
                 self.resource_type in {ResourceType.UNKNOWN, ResourceType.ANY},
@@ -131,7 +131,7 @@ class AclBinding(NamedTuple):
                 f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}",
             ),
             (
-                not (kind and colon and user),
+                not (kind and user),
                 f"Could not parse principal from `{self.principal}` (no colon is present "
                 "separating the principal type from the principal name)",
             ),
@@ -175,7 +175,7 @@ class AclFilter(NamedTuple):
         wanted = self.pattern_type
         if wanted not in {PatternType.ANY, PatternType.MATCH, rule.pattern_type}:
             return False
-        if self.name is None or (self.name == rule.name and wanted is not PatternType.MATCH):
+        if self.name is None or self.name == rule.name:
             return True
         if wanted is not PatternType.MATCH:
             return False
