@@ -18,7 +18,7 @@ from rich.console import Console
 
 from penstock_pipelines.demo.observer import Seen
 from penstock_pipelines.demo.stage import DemoError, Stage, run_command
-from penstock_platform.cli.window import print_windows
+from penstock_platform.cli.window_tables import print_windows
 from penstock_platform.settings import Settings, SettingsError
 
 RATE_DEFAULT = 5000.0

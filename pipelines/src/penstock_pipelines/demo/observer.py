@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock_platform.alerts.channels import read_alerts
 from penstock_platform.cli.project import Connections
-from penstock_platform.cli.window import summary
+from penstock_platform.cli.window_documents import summary
 from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.reconciliation.model.books import WindowState

@@ -30,14 +30,8 @@ from penstock_platform.cli.incarnation import chains_of, incarnation_option
 from penstock_platform.cli.project import Connections
 from penstock_platform.cli.proofs import change_sentence, changes, prove_now, with_proof_time
 from penstock_platform.cli.topic import declarations
-from penstock_platform.cli.window import (
-    details,
-    find,
-    print_details,
-    print_windows,
-    summary,
-    windows_of,
-)
+from penstock_platform.cli.window_documents import details, find, summary, windows_of
+from penstock_platform.cli.window_tables import print_details, print_windows
 from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.model.declaration import TopicSpec

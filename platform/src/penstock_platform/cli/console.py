@@ -27,6 +27,7 @@ from penstock_platform.settings import Settings
 __all__ = [
     "CommandError",
     "NotBalancedError",
+    "cell",
     "console",
     "output_option",
     "print_json",
@@ -87,3 +88,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: st
     for row in rows:
         grid.add_row(*("" if cell is None else str(cell) for cell in row))
     return grid
+
+
+def cell(value: object) -> str:
+    """A value in a table: digits in groups, yes and no, a dash for None."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)

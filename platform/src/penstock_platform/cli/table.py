@@ -19,7 +19,8 @@ from penstock_platform.cli.errors import ERROR, NOT_BALANCED
 from penstock_platform.cli.project import Connections, DagsterApi
 from penstock_platform.cli.reruns import rerun_all, rerun_options
 from penstock_platform.cli.topic import declarations
-from penstock_platform.cli.window import print_reruns, rerun_summary
+from penstock_platform.cli.window_documents import rerun_summary
+from penstock_platform.cli.window_tables import print_reruns
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.lake.errors import MissingTableError
 from penstock_platform.lake.spark_session import CATALOG

@@ -9,6 +9,7 @@ import click
 
 from penstock_platform.cli.console import (
     CommandError,
+    cell,
     console,
     output_option,
     print_json,
@@ -58,7 +59,7 @@ def list_topics(everything: bool, output: str) -> None:
         print_json(rows)
         return
     columns = ("topic", "partitions", "records", "end", "windows", "complete_through", "declared")
-    shown = [[_cell(row[column]) for column in columns] for row in rows]
+    shown = [[cell(row[column]) for column in columns] for row in rows]
     console().print(table(columns, shown, right="partitions,records,end,windows"))
     if declared is None:
         console().print("[dim]Dagster does not answer, so declarations are not known[/]")
@@ -115,7 +116,7 @@ def describe(topic: str, output: str) -> None:
     for line in document["drift"] or ():
         out.print(f"  [yellow]drift:[/] {line}")
     columns = ("partition", "log_start", "last_stable", "end", "frozen", "landed", "lag")
-    rows = [[_cell(row[column]) for column in columns] for row in document["offsets"]]
+    rows = [[cell(row[column]) for column in columns] for row in document["offsets"]]
     out.print(table(columns, rows, right=",".join(columns)))
     if document["configs"]:
         out.print(table(("config", "value"), sorted(document["configs"].items())))
@@ -189,11 +190,3 @@ def declarations(penstock: Connections) -> dict[str, TopicSpec] | None:
                     continue
                 found[spec.name] = spec
     return found
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Sequence
-from typing import Any
 
 import click
-from rich.markup import escape
 
 from penstock_platform.cli.console import (
     CommandError,
@@ -16,42 +13,28 @@ from penstock_platform.cli.console import (
     print_json,
     progress_console,
     settings,
-    table,
 )
 from penstock_platform.cli.errors import ERROR, NOT_BALANCED
 from penstock_platform.cli.incarnation import EVERY, chains_of, incarnation_option
 from penstock_platform.cli.project import Connections, DagsterApi
-from penstock_platform.cli.reruns import (
-    Rerun,
-    quarantining,
-    rerun_all,
-    rerun_options,
-    windows_between,
-)
+from penstock_platform.cli.reruns import quarantining, rerun_all, rerun_options, windows_between
 from penstock_platform.cli.topic import declarations
+from penstock_platform.cli.window_documents import (
+    details,
+    find,
+    find_all,
+    lost_document,
+    rerun_summary,
+    summary,
+    windows_of,
+)
+from penstock_platform.cli.window_tables import print_details, print_reruns, print_windows
 from penstock_platform.kafka.model import TopicRef
-from penstock_platform.ranges import OffsetRange
-from penstock_platform.reconciliation.model.books import Book, WindowState, state_on
-from penstock_platform.reconciliation.model.recovery import rerun_sentence
-from penstock_platform.reconciliation.model.recreation import LostTopic
 from penstock_platform.reconciliation.recreation import lost_with
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.apply import apply_topic
-from penstock_platform.topics.model.declaration import bronze_table, table_part
-from penstock_platform.windows.model.window import Window
-from penstock_platform.windows.store import WindowStore, window_uri
-
-FINE_STATES = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRED})
-RANGES_SHOWN = 20
-STYLES = {
-    WindowState.BALANCED: "green",
-    WindowState.ACCEPTED: "green",
-    WindowState.RETIRED: "dim",
-    WindowState.FROZEN: "cyan",
-    WindowState.LANDED: "cyan",
-    WindowState.PENDING: "yellow",
-    WindowState.UNAUDITED: "yellow",
-}
+from penstock_platform.topics.model.declaration import table_part
+from penstock_platform.windows.store import WindowStore
 
 
 @click.group()
@@ -80,77 +63,6 @@ def list_windows(topic: str, last: int, incarnation: str | None, output: str) ->
     print_windows(rows)
 
 
-def windows_of(penstock: Connections, ref: TopicRef, last: int) -> list[Window]:
-    """The newest ``last`` windows of a chain, oldest first; all of them for 0."""
-    return (
-        WindowStore.of(penstock).recent(ref, last)
-        if last
-        else list(WindowStore.of(penstock).all(ref))
-    )
-
-
-def summary(penstock: Connections, window: Window) -> dict[str, Any]:
-    """One window in a line: tiers, state, and whether the log still has it."""
-    book = BookStore.of(penstock).newest_book(window.ref, window.sequence)
-    tiers = book.tiers if book is not None else {}
-    from penstock_platform.reconciliation.books import Bookkeeper  # noqa: PLC0415 - pyiceberg
-
-    state = state_on(book, Bookkeeper(penstock).landing(window))
-    retired = BookStore.of(penstock).retired(window.ref, window.sequence)
-    return {
-        "topic": window.topic,
-        "window": window.name,
-        "sequence": window.sequence,
-        "topic_id": window.topic_id,
-        "produced": tiers.get("produced"),
-        "stored": window.record_count,
-        "landed": tiers.get("landed"),
-        "parsed": tiers.get("parsed"),
-        "quarantined": tiers.get("quarantined"),
-        "state": str(state),
-        "unjudged": list(book.unjudged) if book is not None else [],
-        "proven_at": book.proven_at if book is not None else "",
-        "retired": retired,
-        "closed_at": window.closed_at,
-    }
-
-
-def print_windows(rows: list[dict[str, Any]]) -> None:
-    """The table of `window list` and of the demo's end."""
-    columns = ("window", "produced", "stored", "landed", "parsed", "quarantined", "state")
-    several = len({row["topic"] for row in rows}) > 1
-    last = "proven at"
-    shown = [
-        [
-            *([row["topic"]] if several else []),
-            *(_cell(row[c]) for c in columns[:-1]),
-            _state(row),
-            seconds_of(row["proven_at"]),
-        ]
-        for row in rows
-    ]
-    right = ",".join(columns[1:-1])
-    names = [*(["topic"] if several else []), *columns, last]
-    console().print(table(names, shown, right=right))
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def seconds_of(time: str) -> str:
-    """A time in a table, in UTC and short enough for a terminal of 100 columns."""
-    return time[:19].replace("T", " ") or "–"
-
-
-def _state(row: dict[str, Any]) -> str:
-    state = WindowState(row["state"])
-    gone = " [dim](swept)[/]" if row["retired"] else ""
-    return f"[{STYLES.get(state, 'red')}]{state}[/]{gone}"
-
-
 @command.command()
 @click.argument("topic")
 @click.argument("window")
@@ -167,137 +79,6 @@ def show(topic: str, window: str, incarnation: str | None, output: str) -> None:
         print_json(document)
         return
     print_details(document)
-
-
-def find(penstock: Connections, ref: TopicRef, name: str) -> Window:
-    """The window of a key, ``<key>#<part>`` or sequence. Raises CommandError naming the nearest
-    that there are, or all windows of the key where it has several."""
-    windows = find_all(penstock, ref, name)
-    if len(windows) == 1:
-        return windows[0]
-    names = f"{windows[0].name} to {windows[-1].name}"
-    raise CommandError(
-        f"{ref.topic}: {name} has {len(windows)} windows", fix=f"name one of {names}"
-    )
-
-
-def find_all(penstock: Connections, ref: TopicRef, name: str) -> list[Window]:
-    """The windows of a name, at least one. Raises CommandError naming the nearest there are."""
-    windows = WindowStore.of(penstock).named(ref, name)
-    if windows:
-        return windows
-    recent = ", ".join(w.name for w in WindowStore.of(penstock).recent(ref, 3)) or "none"
-    raise CommandError(f"{ref.topic} has no window {name}", fix=f"its newest are: {recent}")
-
-
-def details(penstock: Connections, window: Window) -> dict[str, Any]:
-    """A window, its receipts and its books, ready for JSON."""
-    ref, sequence = window.ref, window.sequence
-    receipts = BookStore.of(penstock).receipts(ref, bronze_table(window.topic), sequence)
-    return {
-        **summary(penstock, window),
-        "window_id": window.window_id,
-        "sha256": window.sha256,
-        "object": window_uri(penstock, window),
-        "frozen_at": window.frozen_at,
-        "ranges": [
-            {"partition": r.partition, "start": r.start, "end": r.end} for r in window.ranges
-        ],
-        "receipts": [
-            {
-                "attempt": r.attempt_id,
-                "snapshot": r.snapshot_id,
-                "rows": r.rows,
-                "digest": r.digest,
-                "seconds": r.seconds,
-                "landed_at": r.landed_at,
-            }
-            for r in receipts
-        ],
-        "books": [book_summary(b) for b in BookStore.of(penstock).books(ref, sequence)],
-        "acceptances": [
-            {"by": a.by, "reason": a.reason, "accepted_at": a.accepted_at}
-            for a in BookStore.of(penstock).acceptances(ref, sequence)
-        ],
-    }
-
-
-def book_summary(book: Book) -> dict[str, Any]:
-    return {
-        "made_at": book.made_at,
-        "state": str(book.state),
-        "tiers": book.tiers,
-        "equations": [
-            {
-                "equation": str(r.equation),
-                "state": str(r.state),
-                "expected": r.expected,
-                "found": r.found,
-                "rerun_from": rerun_sentence(r),
-                "findings": [
-                    {
-                        "kind": f.kind,
-                        "records": f.count,
-                        "ranges": [[x.partition, x.start, x.end] for x in f.ranges],
-                        "incarnation": f.incarnation,
-                        "detail": f.detail,
-                    }
-                    for f in r.findings
-                ],
-            }
-            for r in book.equations
-        ],
-    }
-
-
-def print_details(document: dict[str, Any]) -> None:
-    out = console()
-    out.print(f"[bold]{document['topic']}[/] {document['window']}  {_state(document)}")
-    out.print(f"  closed {document['closed_at']}, frozen {document['frozen_at']}")
-    out.print(f"  proven at {document['proven_at'] or 'no time yet'}")
-    for sentence in document["unjudged"]:
-        out.print(f"  not judged: {sentence}")
-    out.print(f"  {document['object']}")
-    out.print(f"  sha256 {document['sha256']}")
-    out.print()
-    rows = [
-        (r["partition"], r["start"], r["end"], r["end"] - r["start"]) for r in document["ranges"]
-    ]
-    columns = ("partition", "start", "end", "records")
-    out.print(table(columns, rows, right=",".join(columns)))
-    for receipt in document["receipts"]:
-        out.print(
-            f"landed {receipt['landed_at']}: {receipt['rows']:,} rows in "
-            f"{receipt['seconds']:.1f} s, snapshot {receipt['snapshot']}, "
-            f"digest {receipt['digest']}"
-        )
-    if document["books"]:
-        print_book(document["books"][-1], len(document["books"]))
-    for acceptance in document["acceptances"]:
-        out.print(
-            f"accepted by {acceptance['by']} at {acceptance['accepted_at']}: {acceptance['reason']}"
-        )
-
-
-def print_book(book: dict[str, Any], number: int) -> None:
-    out = console()
-    out.print(f"book {number} of {book['made_at']}:")
-    for equation in book["equations"]:
-        style = STYLES.get(WindowState(equation["state"]), "red")
-        out.print(
-            f"  [{style}]{equation['state']:<10}[/] {equation['equation']}: "
-            f"expected {equation['expected']:,}, found {equation['found']:,}"
-        )
-        if equation["rerun_from"]:
-            out.print(f"      {equation['rerun_from']}")
-        for finding in equation["findings"]:
-            ranges = finding["ranges"]
-            spans = ", ".join(f"{p}:{a}-{b - 1}" for p, a, b in ranges[:RANGES_SHOWN])
-            left = len(ranges) - RANGES_SHOWN
-            more = f" and {left} more" if left > 0 else ""
-            out.print(
-                f"      {finding['records']:,} {finding['kind']} {spans}{more} {finding['detail']}"
-            )
 
 
 @command.command()
@@ -363,35 +144,6 @@ def rerun(
                 f"{len(wrong):,} windows do not balance"
             )
     ctx.exit(ERROR if failed else NOT_BALANCED if wrong else 0)
-
-
-def rerun_summary(penstock: Connections, done: Rerun, window: Window) -> dict[str, Any]:
-    """One window that was landed again: its state by the newest book, and what kept the run."""
-    return {
-        **summary(penstock, window),
-        "run": done.run_id,
-        "url": done.url,
-        "status": done.outcome.status if done.outcome is not None else "",
-        "problem": done.problem,
-    }
-
-
-def print_reruns(topic: str, rows: list[dict[str, Any]], done: Sequence[Rerun]) -> None:
-    """Checks that failed, what kept a run, and each window's state with what is not judged."""
-    out = console()
-    for outcome in done:
-        for c in outcome.outcome.checks if outcome.outcome is not None else ():
-            wrong = "[red]✗[/]" if c.severity == "ERROR" else "[yellow]![/]"
-            mark = "[green]✓[/]" if c.passed else wrong
-            out.print(f"  {mark} {outcome.key} {c.asset} {c.check}: {escape(c.description)}")
-    for row in rows:
-        state = WindowState(row["state"])
-        why = [row["problem"], *row.get("unjudged", ())] if state not in FINE_STATES else []
-        why = why or [row["problem"]]
-        said = "; ".join(w for w in why if w)
-        failed = "the run failed: " if row["problem"] else ""
-        reason = f" ({escape(failed + said)})" if said else ""
-        out.print(f"{topic} {row['window']}: [{STYLES.get(state, 'red')}]{state}[/]{reason}")
 
 
 @command.command()
@@ -483,20 +235,3 @@ def begin(topic: str, output: str) -> None:
             "  its declaration could not be asked for, so no configs were set: "
             "materialise the topic's asset once Dagster is up"
         )
-
-
-def lost_document(lost: LostTopic | None) -> dict[str, Any] | None:
-    """What a recreated topic took with it, ready for JSON."""
-    if lost is None:
-        return None
-
-    def spans(ranges: Sequence[OffsetRange]) -> list[list[int]]:
-        return [[r.partition, r.start, r.end] for r in ranges]
-
-    return {
-        "records": lost.lost,
-        "unlanded": spans(lost.unlanded),
-        "unfrozen": spans(lost.unfrozen),
-        "safe_in_bronze": lost.safe,
-        "last_window": lost.last_window,
-    }

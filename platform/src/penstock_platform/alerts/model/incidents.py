@@ -12,6 +12,7 @@ from penstock_platform.alerts.model.incident_states import Incident, Observation
 from penstock_platform.clock import from_iso
 from penstock_platform.ranges import OffsetRange, count, describe, merge
 from penstock_platform.reconciliation.model.books import (
+    GOOD_STATES,
     Equation,
     EquationResult,
     Finding,
@@ -71,10 +72,8 @@ def observe(
 ) -> Observation:
     """One equation's outcome for one window, as an observation; ``at`` is when it was judged."""
     source = f"{window.topic}/{window.window_id}/{result.equation}"
-    fine = {WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRED}
-    if accept_unaudited:
-        fine.add(WindowState.UNAUDITED)
-    if result.state in fine:
+    accepted = accept_unaudited and result.state is WindowState.UNAUDITED
+    if accepted or result.state in GOOD_STATES:
         return Observation(source, at=at)
     if result.state is WindowState.PENDING:
         return Observation(source, pending=True)

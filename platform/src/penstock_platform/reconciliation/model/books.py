@@ -62,6 +62,9 @@ SEVERITY_ORDER = (
     WindowState.RETIRED,
 )
 
+# Nothing is wrong with a window in one of these, and nothing is due.
+GOOD_STATES = frozenset({WindowState.BALANCED, WindowState.ACCEPTED, WindowState.RETIRED})
+
 
 class Equation(StrEnum):
     """The three equations; the values are the asset checks' names."""
