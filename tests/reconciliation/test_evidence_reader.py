@@ -21,6 +21,10 @@ from penstock_platform.windows.freezer import freeze_due
 from penstock_platform.windows.store import WindowStore
 
 ORDERS = load_topic("metadata: {name: orders}\nland: {window: minutely}\naudit: {grace: 2m}")
+COMPACTED = load_topic(
+    "metadata: {name: orders}\nspec: {configs: {cleanup.policy: compact}}\naudit: {grace: 2m}\n"
+    "land: {window: minutely}"
+)
 AUDIT = load_topic(f"metadata: {{name: {AUDIT_TOPIC}}}\nland: {{window: minutely}}")
 PRODUCER = 77
 
@@ -279,12 +283,45 @@ def test_a_claim_whose_beginning_is_not_landed_is_waited_for():
 
     result, _ = world.reader.judge(world.window(1), ORDERS, only_the_window)
     assert result.state is WindowState.PENDING
-    assert "not landed yet" in kinds(result)["unjudged"].detail
+    assert "are not in the table now" in kinds(result)["unjudged"].detail
     landed = stored_equals_landed(world.window(0), {0: np.arange(60)})
     world.books.add_book(Book.of(world.window(0), [landed], made_at="", code_version="test"))
-    result, _ = world.reader.judge(world.window(1), ORDERS, only_the_window)
-    assert result.state is WindowState.UNAUDITED, "landed, and its records are not there"
-    assert kinds(result)["undigested"].ranges == (OffsetRange(0, 60, 70),)
+    assert world.judge(1)[0].state is WindowState.BALANCED
+
+
+def test_a_claim_whose_beginning_was_damaged_is_waited_for_until_that_is_accepted():
+    """Rows of the window before may be gone from the table, whether its book knows it or not:
+    landing it again brings them back, so this window is not UNAUDITED for good."""
+    world = World()
+    world.run(60)
+    for _ in range(10):
+        world.cluster.append("orders", 0)
+    world.clock.advance(60)
+    world.freeze()
+    world.cluster.append(AUDIT_TOPIC, 0, world.event((0, 50, 70, sum(range(50, 70)))))
+    world.clock.advance(600)
+    before = world.window(0)
+
+    def without_a_row(windows, wanted):
+        found = world.stored(windows, wanted)[0]
+        return {0: found.take(found.offset != 55)}
+
+    def judged(spec=ORDERS):
+        return world.reader.judge(world.window(1), spec, without_a_row)[0]
+
+    for there in (np.arange(60), np.delete(np.arange(60), 55)):
+        result = stored_equals_landed(before, {0: there})
+        world.books.add_book(Book.of(before, [result], made_at="", code_version="test"))
+        assert judged().state is WindowState.PENDING
+        assert kinds(judged())["unjudged"].ranges == (OffsetRange(0, 60, 70),)
+    assert world.judge(1)[0].state is WindowState.BALANCED, "landed again"
+    assert judged(COMPACTED).state is WindowState.UNAUDITED, "it may never come back"
+    acceptance = world.books.accept(before, "me", "lost", world.clock.now())
+    world.books.add_book(
+        Book.of(before, [result], made_at="", code_version="test", acceptances=[acceptance])
+    )
+    assert judged().state is WindowState.UNAUDITED
+    assert kinds(judged())["undigested"].ranges == (OffsetRange(0, 60, 70),)
 
 
 def recreated(*, topic_id="now"):

@@ -19,6 +19,8 @@ from datetime import datetime
 from itertools import chain
 from typing import Protocol
 
+import numpy as np
+
 from penstock_client.audit import MonitoringEvent
 from penstock_platform.clock import Clock, from_iso, to_iso
 from penstock_platform.kafka.errors import UnknownTopicError
@@ -27,6 +29,7 @@ from penstock_platform.ranges import (
     OffsetRange,
     by_partition,
     count,
+    gaps,
     intersect,
     merge,
     subtract,
@@ -174,12 +177,15 @@ class EvidenceReader:
         before = tails(window, producers)
         covering = self._covering(window, before)
         records = stored([*covering, window], [*before, *window.ranges])
+        awaited = self._not_landed(covering)
+        if not spec.compacted:  # of a compacted topic a record may be gone for good
+            awaited += self._not_there(covering, before, records)
         now = self._clock.now()
-        gaps = EvidenceGaps(
+        evidence_gaps = EvidenceGaps(
             audit_topic_missing=read.audit_topic_missing,
             unavailable=read.unavailable,
             malformed=read.malformed,
-            awaited=intersect(before, self._not_landed(covering)),
+            awaited=intersect(before, awaited),
         )
         result = produced_equals_stored(
             window,
@@ -190,7 +196,7 @@ class EvidenceReader:
                 grace=spec.audit.grace,
                 log_ends=log_ends,
                 unlanded=unlanded,
-                gaps=gaps,
+                gaps=evidence_gaps,
             ),
         )
         return result, read.summary(now)
@@ -328,6 +334,26 @@ class EvidenceReader:
             if book is None or book.judged(Equation.STORED_EQUALS_LANDED) is None:
                 waiting += window.ranges
         return waiting
+
+    def _not_there(
+        self,
+        windows: Sequence[Window],
+        wanted: Sequence[OffsetRange],
+        records: Mapping[int, StoredRecords],
+    ) -> list[OffsetRange]:
+        """The wanted offsets of those windows that the table does not have now, whether their books
+        know it or not: landing the window again brings them back. Not where a person accepted it.
+        """
+        absent: list[OffsetRange] = []
+        for window in windows:
+            book = self._books.newest_book(window.ref, window.sequence)
+            if book is not None and book.accepts(Equation.STORED_EQUALS_LANDED):
+                continue
+            for r in intersect(wanted, window.ranges):
+                found = records.get(r.partition, StoredRecords.none()).in_order().offset
+                low, high = np.searchsorted(found, (r.start, r.end))
+                absent += gaps(r, found[low:high])
+        return absent
 
     def _audit_place(self, audit: TopicRef, since: datetime | None) -> dict[int, int]:
         """Where the audit topic's newest window frozen by then ends, per partition."""

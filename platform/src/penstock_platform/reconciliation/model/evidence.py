@@ -22,7 +22,9 @@ sequences with it
 given up by its client        client_failure: the client's loss, reported as such
 claimed, not in the lake      unlanded: UNPROVEN (equation 1 names the damage)
 digest that cannot be judged  unjudged: PENDING until the grace is over (longer where records
-                              before the window are not landed), then undigested: UNAUDITED
+                              before the window are not in the table: their window is landed,
+                              or landed again, or its damage accepted), then undigested:
+                              UNAUDITED
 events unavailable, malformed unjudged: PENDING, then evidence_lost: UNAUDITED; malformed ones
 ones of its producers, no     of producers that have nothing in the window are only counted
 audit topic

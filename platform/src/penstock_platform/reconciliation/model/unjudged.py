@@ -3,7 +3,7 @@
 Until the grace is over such a finding is ``unjudged`` (PENDING), for what is away may come back.
 After it the window is UNAUDITED, so that nothing is PENDING forever and a person, or the topic's
 ``accept_unaudited``, decides. One case waits longer: a claim whose records before the window are
-not landed yet is judged once they are.
+not landed yet, or are gone from the table, is judged once their window is landed (again).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class EvidenceGaps:
     """The evidence about a window that could not be read.
 
     ``unavailable``: events that are neither in the audit topic's log nor in the lake any more.
-    ``awaited``: offsets before the window whose landing is not proven yet.
+    ``awaited``: offsets before the window that are not landed yet, or gone from the table.
     """
 
     audit_topic_missing: bool = False
@@ -80,7 +80,7 @@ def digest_findings(
         waits = bool(intersect(digests.claims[incarnation], awaited))
         kind = "undigested" if over and not waits else "unjudged"
         why = (
-            "their records before this window are not landed yet"
+            "records of theirs before this window are not in the table now"
             if waits
             else "not all of their records are there to be compared"
         )
