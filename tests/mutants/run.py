@@ -77,8 +77,6 @@ SUBJECTS |= {
             "groups/group_state",
             "groups/rebalance",
             "groups/replies",
-            "groups/roster",
-            "groups/members",
             "groups/states",
         ): (
             "groups/test_group_joins",
@@ -91,6 +89,8 @@ SUBJECTS |= {
             "groups/test_coordinator",
             "groups/test_group_properties",
         ),
+        ("groups/members",): ("groups/test_members",),
+        ("groups/roster",): ("groups/test_roster",),
         (
             "groups/coordinator",
             "groups/committed_offsets",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -201,9 +202,6 @@ def select_protocol(members: Iterable[Member]) -> str:
     """Each member votes for the first of its protocols that all members support."""
     members = list(members)
     common = common_protocols(members)
-    votes: dict[str, int] = {}
-    for member in members:
-        choice = next((name for name, _ in member.protocols if name in common), None)
-        if choice is not None:
-            votes[choice] = votes.get(choice, 0) + 1
-    return max(votes, key=lambda name: votes[name]) if votes else ""
+    known = ([name for name, _ in member.protocols if name in common] for member in members)
+    votes = Counter(names[0] for names in known if names)
+    return votes.most_common(1)[0][0] if votes else ""
