@@ -77,7 +77,6 @@ SUBJECTS |= {
             "groups/group_state",
             "groups/rebalance",
             "groups/replies",
-            "groups/states",
         ): (
             "groups/test_group_joins",
             "groups/test_group_rebalances",
@@ -90,16 +89,15 @@ SUBJECTS |= {
             "groups/test_group_properties",
         ),
         ("groups/members",): ("groups/test_members",),
+        ("groups/states", "groups/store", "groups/subscription"): ("groups/test_subscription",),
         ("groups/roster",): ("groups/test_roster",),
         (
             "groups/coordinator",
             "groups/committed_offsets",
             "groups/directory",
-            "groups/store",
             "groups/offsets",
             "groups/pending_offsets",
             "groups/footprint",
-            "groups/subscription",
             "replication/internal_topic",
         ): (
             "groups/test_pending_offsets",

@@ -164,8 +164,9 @@ def test_a_wrong_crc_is_not_alike() -> None:
     [
         {"codec": Codec.LZ4},
         {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0},
+        {"producer_id": 0, "producer_epoch": 0, "base_sequence": 0},
     ],
-    ids=["compressed", "of a producer"],
+    ids=["compressed", "of a producer", "of the first producer"],
 )
 def test_what_is_to_be_looked_at_each_time_has_no_pattern(options: dict[str, Any]) -> None:
     assert learned(build_batch([NewRecord(None, b"v" * 50, 5)], **options)) is None

@@ -6,7 +6,7 @@ raises) and ``ANSWERS`` (the error that a request of a known member gets in each
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
+from enum import Enum, StrEnum, auto
 
 from penstock_broker.errors import ErrorCode
 
@@ -54,9 +54,9 @@ TRANSITIONS: dict[GroupState, dict[Event, GroupState]] = {
 class Request(Enum):
     """Requests whose answer to a valid member depends on the state alone."""
 
-    HEARTBEAT = "heartbeat"
-    SYNC = "sync"
-    COMMIT = "commit"
+    HEARTBEAT = auto()
+    SYNC = auto()
+    COMMIT = auto()
 
 
 ANSWERS: dict[Request, dict[GroupState, ErrorCode]] = {
