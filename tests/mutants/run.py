@@ -225,7 +225,6 @@ SUBJECTS |= {
             "transactions/coordinator",
             "transactions/markers",
             "transactions/topic",
-            "transactions/transaction_records",
         ): (
             "transactions/test_txn_coordinator",
             "transactions/test_txn_refusals",
@@ -237,6 +236,7 @@ SUBJECTS |= {
             "security/test_acl_rules",
             "security/test_authorizer",
         ),
+        ("transactions/transaction_records",): ("transactions/test_txn_formats",),
         ("security/principals",): ("security/test_principals",),
         ("security/acl_store", "security/scram_store"): ("security/test_security_stores",),
         ("security/authentication", "security/session"): ("security/test_authentication",),

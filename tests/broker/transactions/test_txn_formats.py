@@ -15,6 +15,7 @@ from penstock_broker.testing import MemFiles
 from penstock_broker.transactions.states import BY_TITLE, TransactionState
 from penstock_broker.transactions.transaction import Transaction
 from penstock_broker.transactions.transaction_records import (
+    TransactionKey,
     TransactionValue,
     decode_key,
     decode_value,
@@ -23,7 +24,7 @@ from penstock_broker.transactions.transaction_records import (
 )
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.records import LENGTH_END, PLACE, RecordBatch
-from penstock_broker.wire.schema import decode
+from penstock_broker.wire.schema import decode, encode
 
 # Kafka's TransactionState: the byte that is stored, and the word that clients filter by.
 KAFKAS_STATES = {
@@ -67,6 +68,54 @@ TXNINDEX = (
     "000000000000000007f2000000000000000000000000000000020000000000000001"
     "000000000000000007f1000000000000000100000000000000030000000000000004"
 )
+
+
+FIXED = struct.pack(">qhib", 7, 3, 9, 1), struct.pack(">qq", 11, 12)
+"""A value up to its partitions, and from there on."""
+
+
+@pytest.mark.parametrize(
+    ("version", "nothing", "tagged", "others"),
+    [
+        (0, b"\xff\xff\xff\xff", b"", (-1, -1, 0)),
+        (1, b"\0", b"\0", (-1, -1, 0)),
+        (1, b"\0", struct.pack(">BBBqBBqBBh", 3, 0, 8, 4, 1, 8, 5, 2, 2, 6), (4, 5, 6)),
+    ],
+    ids=["version 0", "version 1", "all tagged fields"],
+)
+def test_values_have_kafkas_fields(
+    version: int, nothing: bytes, tagged: bytes, others: tuple[int, int, int]
+) -> None:
+    """``TransactionLogValue.json``, field by field."""
+    previous, following, client = others
+    value = TransactionValue(
+        producer_id=7, previous_producer_id=previous, next_producer_id=following, producer_epoch=3,
+        timeout_ms=9, status=1, partitions=None, last_update_ms=11, start_ms=12,
+        client_version=client,
+    )  # fmt: skip
+    data = FIXED[0] + nothing + FIXED[1] + tagged
+    assert decode(TransactionValue, version, data, 0) == (value, len(data))
+    assert encode(value, version) == data
+
+
+def test_values_have_kafkas_defaults() -> None:
+    value = TransactionValue(
+        producer_id=7, producer_epoch=3, timeout_ms=9, status=1, partitions=None, last_update_ms=11,
+        start_ms=12,
+    )  # fmt: skip
+    assert (value.previous_producer_id, value.next_producer_id, value.client_version) == (-1, -1, 0)
+
+
+def test_an_unknown_state_is_an_error_of_the_record() -> None:
+    data = bytearray(bytes.fromhex(VALUES[TransactionState.ONGOING]))
+    assert data[16] == TransactionState.ONGOING
+    data[16] = 99
+    with pytest.raises(DecodeError, match="99"):
+        decode_value("x", bytes(data))
+
+
+def test_there_is_one_version_of_keys() -> None:
+    assert list(TransactionKey.versions) == [0]
 
 
 def test_states_have_kafkas_numbers_and_names() -> None:
