@@ -44,7 +44,7 @@ def test_what_is_not_said() -> None:
     assert SyncResult() == SyncResult(ErrorCode.NONE, None, None, b"")
 
 
-def test_a_later_join_describes_it_anew_and_changes_nothing_else() -> None:
+def test_a_later_join_describes_it_again_and_changes_nothing_else() -> None:
     known = Member.of("a", REQUEST)
     known.assignment, known.deadline_ms, known.is_new = b"part", 5.0, True
     later = JoinRequest("b", "j", "n", "c2", "h2", 1, 2, "connect", (("sticky", b"s"),))
