@@ -8,7 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -331,11 +331,12 @@ class Foreign:
             yield process
         finally:
             process.send_signal(signal.SIGINT)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(60)
-            except subprocess.TimeoutExpired:
+            # Its code server, too, which may outlive it.
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(60)
+            process.wait(60)
 
 
 @pytest.mark.services
