@@ -137,12 +137,7 @@ SUBJECTS |= {
             "log/test_log_cleaner",
         ),
         ("log/lookup",): ("log/test_lookup_rules", "log/test_log_times"),
-        ("log/segments",): (
-            *APPENDS,
-            "log/test_log_delete_records",
-            "log/test_log_upgrade",
-            "transactions/test_txn_formats",
-        ),
+        ("log/segments",): ("log/test_segments", "transactions/test_txn_log"),
         ("log/epoch_file", "log/flushing", "log/group_flush", "log/slice", "log/markers"): (
             *APPENDS,
             "log/test_log_upgrade",
