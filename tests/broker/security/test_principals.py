@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_broker.security.principals import (
+    ANONYMOUS,
     CertificateError,
     _items,
     _name,
@@ -192,3 +193,50 @@ def test_super_users() -> None:
     for bad in ("alice", "User:", ":alice"):
         with pytest.raises(ValueError, match=r"super\.users"):
             parse_super_users(bad)
+
+
+@pytest.mark.parametrize(
+    ("number", "tag", "value", "name"),
+    [
+        ("550403", 20, "café".encode("latin-1"), "CN=café"),
+        ("550403", 28, "ö\U0001f600".encode("utf-32-be"), "CN=ö\U0001f600"),
+        ("550403", 30, "öß".encode("utf-16-be"), "CN=öß"),
+        ("550406", 19, b"DE", "C=DE"),
+        ("550408", 12, b"Hessen", "ST=Hessen"),
+    ],
+)
+def test_strings_and_attributes_of_all_kinds(
+    number: str, tag: int, value: bytes, name: str
+) -> None:
+    oid = bytes.fromhex(number)
+    pair = bytes((6, len(oid))) + oid + bytes((tag, len(value))) + value
+    relative = bytes((0x30, len(pair))) + pair
+    assert _name(bytes((0x31, len(relative))) + relative) == name
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\x04\x80", "a length that DER does not have"),
+        (b"\x04\x85\0\0\0\0\1x", "a length that DER does not have"),
+        (b"\x04\2x", "cut short"),
+        (b"\x04\x84\0\0\0\2x", "cut short"),
+    ],
+)
+def test_what_is_no_der_is_said(data: bytes, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        _items(data)
+
+
+def test_so_many_items_are_read_and_no_more() -> None:
+    assert _items(b"\x04\x84\0\0\0\1x") == [(4, b"x")]
+    assert len(_items(b"\5\0" * 1_025)) == 1_024
+    assert _items(b"\5\0\4\1x", 1) == [(5, b"")]
+
+
+def test_a_slash_in_a_pattern_is_escaped() -> None:
+    assert parse_mapping_rules(r"RULE:^CN=(.*)\/host$/$1/")("CN=alice/host") == "alice"
+
+
+def test_an_unknown_client_has_kafkas_name() -> None:
+    assert ANONYMOUS == "User:ANONYMOUS"

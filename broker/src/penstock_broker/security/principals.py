@@ -33,7 +33,6 @@ _ENCODINGS = {
     30: "utf-16-be",
 }
 _CONTEXT_0 = 0xA0
-_INTEGER = 0x02
 
 
 class CertificateError(ValueError):
