@@ -70,7 +70,7 @@ def test_the_segments_in_order() -> None:
 @pytest.mark.parametrize(
     ("start", "gone"), [(5, 0), (10, 0), (19, 0), (20, 1), (39, 2), (40, 3), (99, 3)]
 )
-def test_what_lies_wholly_below_the_start_goes(start: int, gone: int) -> None:
+def test_segments_wholly_below_the_start_go(start: int, gone: int) -> None:
     """The active one stays, whatever the start."""
     found, pieces, _ = pieces_of(*BASES)
     assert found.take_below(start) == [path for piece in pieces[:gone] for path in piece.paths]
