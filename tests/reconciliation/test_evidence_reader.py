@@ -267,8 +267,8 @@ def test_a_claim_beyond_what_the_log_can_have_held_is_no_loss(claim):
     assert summary["events_malformed"] == 1
 
 
-def test_a_claim_whose_beginning_is_not_landed_is_waited_for():
-    """Not UNAUDITED for the delay of the window before; judged when that is landed."""
+def claimed_across_windows():
+    """Two windows, of 60 and of 10 records; one claim begins in the first. The grace is over."""
     world = World()
     world.run(60)
     for _ in range(10):
@@ -277,6 +277,12 @@ def test_a_claim_whose_beginning_is_not_landed_is_waited_for():
     world.freeze()
     world.cluster.append(AUDIT_TOPIC, 0, world.event((0, 50, 70, sum(range(50, 70)))))
     world.clock.advance(600)
+    return world
+
+
+def test_a_claim_whose_beginning_is_not_landed_is_waited_for():
+    """Not UNAUDITED for the delay of the window before; judged when that is landed."""
+    world = claimed_across_windows()
 
     def only_the_window(windows, wanted):
         return world.stored(windows, [r for r in wanted if r.start >= 60])
@@ -292,14 +298,7 @@ def test_a_claim_whose_beginning_is_not_landed_is_waited_for():
 def test_a_claim_whose_beginning_was_damaged_is_waited_for_until_that_is_accepted():
     """Rows of the window before may be gone from the table, whether its book knows it or not:
     landing it again brings them back, so this window is not UNAUDITED for good."""
-    world = World()
-    world.run(60)
-    for _ in range(10):
-        world.cluster.append("orders", 0)
-    world.clock.advance(60)
-    world.freeze()
-    world.cluster.append(AUDIT_TOPIC, 0, world.event((0, 50, 70, sum(range(50, 70)))))
-    world.clock.advance(600)
+    world = claimed_across_windows()
     before = world.window(0)
 
     def without_a_row(windows, wanted):
