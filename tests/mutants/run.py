@@ -214,8 +214,8 @@ SUBJECTS |= {
             "transactions/test_txn_dump",
         ),
         ("groups/offset_records",): ("groups/test_offset_records", "groups/test_coordinator"),
+        ("transactions/transaction",): ("transactions/test_transaction_rules",),
         (
-            "transactions/transaction",
             "transactions/states",
             "transactions/coordinator",
             "transactions/markers",
