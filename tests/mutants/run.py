@@ -208,7 +208,8 @@ SUBJECTS |= {
             "log/test_log_group_flush",
             "log/test_log_recovery",
         ),
-        ("log/check", "log/dump"): (
+        ("log/check",): ("log/test_check_rules",),
+        ("log/dump",): (
             "log/test_log_check",
             "log/test_log_upgrade",
             "transactions/test_txn_dump",

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from penstock_broker.log.checkpoint import CheckpointDamagedError
+from penstock_broker.log.aborted_transactions import AbortedTransactions
 from penstock_broker.log.data_directory import parse_log_directory_name
 from penstock_broker.log.epoch_file import EPOCHS_FILE, read_epochs
 from penstock_broker.log.files import OsFile, OsFiles, read_file
@@ -38,20 +38,20 @@ from penstock_broker.log.segment_checkpoint import (
     Checkpoint,
     CheckpointUnusableError,
 )
-from penstock_broker.log.swap import read_cleaner_checkpoint
+from penstock_broker.log.swap import CHECKPOINT_FILE, EVERYWHERE, read_cleaner_checkpoint
 from penstock_broker.log.time_index import TimeIndex
 from penstock_broker.wire.errors import DecodeError
 from penstock_broker.wire.records import CONTROL_FLAG, NO_TIMESTAMP, RecordBatch
 
 _NUMBERED = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot|checkpoint)(\.deleted)?")
-_KNOWN = {"partition.metadata", EPOCHS_FILE, "cleaner-checkpoint"}
+_KNOWN = {"partition.metadata", EPOCHS_FILE, CHECKPOINT_FILE}
 
 
 class _ReadOnlyFiles(OsFiles):
     """The machine's disk, with every file opened for reading alone."""
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
-        return OsFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return OsFile(path, os.open(path, os.O_RDONLY))
 
 
 def check_log(directory: Path, out: TextIO, *, with_records: bool = True) -> int:
@@ -113,10 +113,12 @@ class _Checker:
             yield "there is no segment"
             return
         cleaned = read_cleaner_checkpoint(self._files, self._directory)
+        if cleaned.holes_below == EVERYWHERE:
+            yield f"{CHECKPOINT_FILE} is damaged"
         self._next_offset = bases[0]
         for number, base in enumerate(bases):
             end = bases[number + 1] if number + 1 < len(bases) else None
-            if base != self._next_offset and base > cleaned.holes_below:
+            if base > max(self._next_offset, cleaned.holes_below):
                 yield f"offsets {self._next_offset} to {base - 1} are missing"
             self._next_offset = max(self._next_offset, base)
             yield from self._segment(base, end, cleaned.holes_below)
@@ -131,7 +133,7 @@ class _Checker:
                 continue
             if found is None:
                 yield f"{name} is no file of a finished log"
-            elif found[2] not in ("log", "snapshot", "checkpoint") and int(found[1]) not in bases:
+            elif found[2] not in ("snapshot", "checkpoint") and int(found[1]) not in bases:
                 yield f"{name} belongs to no segment"
 
     # -- one segment -------------------------------------------------------------------------
@@ -144,6 +146,7 @@ class _Checker:
         places: dict[int, int] = {}
         newest: list[tuple[int, int]] = []  # running maximum of timestamps, up to an offset
         latest = NO_TIMESTAMP
+        markers: dict[int, int] = {}  # the producer of each, by offset
         try:
             for batch in scan(file, 0, size, base, check_crc=True):
                 self.batches += 1
@@ -157,6 +160,8 @@ class _Checker:
                     yield f"{where}: leader epoch {batch.leader_epoch} after {self._epochs.latest}"
                 self._epochs.assign(batch.leader_epoch, batch.base_offset)
                 places[batch.base_offset] = batch.position
+                if batch.attributes & CONTROL_FLAG:
+                    markers[batch.base_offset] = batch.producer_id
                 newest.append((batch.base_offset, latest))
                 latest = max(latest, batch.max_timestamp)
                 self._next_offset = batch.last_offset + 1
@@ -168,6 +173,7 @@ class _Checker:
         newest.append((self._next_offset, latest))
         yield from self._offset_index(base, places)
         yield from self._time_index(base, newest)
+        yield from self._aborted(base, markers)
 
     def _offset_index(self, base: int, places: dict[int, int]) -> Iterator[str]:
         path = self._directory / segment_name(base, ".index")
@@ -207,14 +213,22 @@ class _Checker:
                 )
                 return
 
+    def _aborted(self, base: int, markers: dict[int, int]) -> Iterator[str]:
+        index = AbortedTransactions(self._files, self._directory / segment_name(base, ".txnindex"))
+        try:
+            index.load()
+        except IndexDamagedError as damage:
+            yield f"{index.path.name}: {damage}"
+            return
+        for producer_id, _, offset, _ in index.entries():
+            if markers.get(offset) != producer_id:
+                yield f"{index.path.name}: no marker of producer {producer_id} at offset {offset}"
+                return
+
     # -- beside the segments -----------------------------------------------------------------
 
     def _epoch_file(self) -> Iterator[str]:
-        try:
-            known = read_epochs(self._files, self._directory)
-        except CheckpointDamagedError as damage:
-            yield str(damage)
-            return
+        known = read_epochs(self._files, self._directory)
         if known is None:
             if self._epochs.entries():
                 yield f"{EPOCHS_FILE} is missing or damaged"
@@ -244,21 +258,15 @@ class _Checker:
 def _records(where: str, batch: RecordBatch, scanned: ScannedBatch) -> Iterator[str]:
     """Hold the records of a batch against its header."""
     try:
-        found = list(batch.timestamps())
-        if not batch.is_control:
-            for _ in batch.records():
-                pass
+        found = [(record.offset, record.timestamp) for record in batch.records()]
     except DecodeError as error:
         yield f"{where}: its records cannot be read: {error}"
         return
     offsets = [offset for offset, _ in found]
-    if len(found) != scanned.records_count:
-        yield f"{where}: {len(found)} records, the header says {scanned.records_count}"
     if offsets != sorted(set(offsets)) or any(
         not scanned.base_offset <= offset <= scanned.last_offset for offset in offsets
     ):
         yield f"{where}: its records have offsets that are not the batch's"
-    if found and not scanned.attributes & CONTROL_FLAG:
-        latest = max(timestamp for _, timestamp in found)
-        if latest != scanned.max_timestamp:
-            yield f"{where}: its largest timestamp is {latest}, not {scanned.max_timestamp}"
+    latest = max((timestamp for _, timestamp in found), default=scanned.max_timestamp)
+    if latest != scanned.max_timestamp:
+        yield f"{where}: its largest timestamp is {latest}, not {scanned.max_timestamp}"
