@@ -128,7 +128,8 @@ SUBJECTS |= {
         ("log/leader_epochs",): ("log/test_leader_epochs",),
         ("log/rolling",): ("log/test_roll_rules", "log/test_log_staged"),
         ("log/appender",): ("log/test_appender", *APPENDS),
-        ("log/log", "log/segment"): (
+        ("log/segment",): ("log/test_segment", "log/test_segment_places"),
+        ("log/log",): (
             "log/test_log_owner",
             "log/test_appender",
             *APPENDS,

@@ -226,7 +226,7 @@ class Segment:
     # -- writing -----------------------------------------------------------------------------
 
     def append_many(self, batches: Sequence[PlacedBatch]) -> None:
-        """Write whole batches at the end, one after the other, with one system call.
+        """Write whole batches at the end (at least one), one after the other, with one system call.
 
         OSError: nothing counts as written, though a part of it may lie behind the end; the owner
         cuts that off (:meth:`cut_tail`).
@@ -238,7 +238,6 @@ class Segment:
             self._unindexed,
             self.timestamp_max,
         )
-        base_offset = size = 0
         for _, base_offset, size, max_timestamp in batches:  # _note, for many
             if unindexed > interval:
                 relative = base_offset - self.base_offset
@@ -311,6 +310,8 @@ class Segment:
         file, end = self.file, self.size
         while position + _SKIM_SIZE <= end:
             chunk = file.read(position, _LOOK_AHEAD_BYTES)
+            if len(chunk) < _SKIM_SIZE:  # the file has become shorter
+                raise BadBatchError(position, "torn batch: its header is not whole")
             at, last_at = 0, min(len(chunk), end - position) - _SKIM_SIZE
             while at <= last_at:
                 base, length, delta = _SKIM.unpack_from(chunk, at)
