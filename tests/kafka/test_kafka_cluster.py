@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock_broker.testing.broker_process import BrokerProcess
-from penstock_platform.kafka import batches
+from penstock_platform.kafka import batches, calls
 from penstock_platform.kafka import cluster as kafka_module
 from penstock_platform.kafka.batches import unread_offsets
 from penstock_platform.kafka.cluster import KafkaCluster
@@ -129,7 +129,7 @@ def test_an_unknown_topic_is_an_error_that_says_what_to_do(kafka):
 
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
-    monkeypatch.setattr(kafka_module, "DEADLINE_SECONDS", 0.5)
+    monkeypatch.setattr(calls, "DEADLINE_SECONDS", 0.5)
     settings = Settings(home=Path("home"), kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"))
     with pytest.raises(ClusterError, match=r"no Kafka broker answers at 127\.0\.0\.1:1"):
         KafkaCluster(settings).cluster_id()

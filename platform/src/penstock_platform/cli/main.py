@@ -52,6 +52,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "topic",
         "List and describe topics of the cluster and the declarations.",
     ),
+    "group": (
+        "group",
+        "List and describe consumer groups with their lag.",
+    ),
     "window": (
         "window",
         "List, show, re-run and accept windows; begin a new chain.",

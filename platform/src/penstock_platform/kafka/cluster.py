@@ -1,17 +1,15 @@
 """A Kafka cluster, ours or Apache's, seen through its protocol alone.
 
-Everything here is metadata or bounded; every call has a deadline. What the broker answers with a
-retriable error (a leader that has just moved, a coordinator that is loading) is asked again until
-the deadline; every other refusal is a ``ClusterError`` that names cluster, call and topic.
+Everything here is metadata or bounded; every call has a deadline (``calls``).
 """
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
     Consumer,
@@ -23,7 +21,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -33,37 +30,23 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from penstock_platform.clock import Clock
+from penstock_platform.kafka.calls import (
+    DEADLINE_SECONDS,
+    REQUEST_TIMEOUT_SECONDS,
+    RETRY_PAUSE_SECONDS,
+    ClusterCalls,
+    code_of,
+)
 from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
 from penstock_platform.kafka.model import PartitionOffsets, TopicRef
 from penstock_platform.ranges import OffsetRange, by_partition
-from penstock_platform.settings import Settings
-from penstock_platform.system_clock import SystemClock
 
-REQUEST_TIMEOUT_SECONDS = 10.0
-DEADLINE_SECONDS = 30.0
-CONNECT_SECONDS = 3.0
-RETRY_PAUSE_SECONDS = 0.1
+if TYPE_CHECKING:
+    from penstock_platform.kafka.groups import KafkaGroups
+
 READ_STALL_SECONDS = 20.0
 LEADER_CHANGES_MAX = 5
-_RETRIABLE = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.NOT_CONTROLLER,
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError._WAIT_COORD,
-    }
-)
 _SPEC: Any = OffsetSpec  # its constructors carry no types
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +61,8 @@ class TopicDescription:
     set_configs: dict[str, str] = field(default_factory=dict)
 
 
-class KafkaCluster:
+class KafkaCluster(ClusterCalls):
     """Connects on first use; safe to share between threads."""
-
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        self._settings = settings
-        self._bootstrap_servers = settings.bootstrap_servers
-        self._properties: dict[str, Any] = {
-            "bootstrap.servers": settings.bootstrap_servers,
-            "socket.timeout.ms": round(REQUEST_TIMEOUT_SECONDS * 1000),
-            "log_level": 2,  # what goes wrong is raised here, once, in a sentence
-            **settings.kafka.properties,
-        }
-        self._clock = clock or SystemClock()
-        self._connected: AdminClient | None = None
 
     # --- topics -------------------------------------------------------------------------------
 
@@ -139,7 +110,7 @@ class KafkaCluster:
         try:
             self._await(f"create topic {topic}", lambda: self._admin.create_topics([new])[topic])
         except ClusterError as error:
-            if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+            if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
             raise
         deadline = self._clock.monotonic() + DEADLINE_SECONDS
@@ -263,6 +234,13 @@ class KafkaCluster:
             )
         return {tp.partition: tp.offset for tp in answer if tp.offset >= 0}
 
+    @cached_property
+    def groups(self) -> KafkaGroups:
+        """All consumer groups of this cluster: members, offsets, and changes to them."""
+        from penstock_platform.kafka.groups import KafkaGroups  # noqa: PLC0415 - kafka-python
+
+        return KafkaGroups(self._settings, self._clock)
+
     def read_range(self, topic: str, ranges: Sequence[OffsetRange]) -> Iterator[Message]:
         """Every committed record of these ranges, of each partition in offset order.
 
@@ -353,7 +331,7 @@ class KafkaCluster:
                 f"describe topic {topic}", lambda: self._admin.describe_topics(collection)[topic]
             )
         except ClusterError as error:
-            if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if code_of(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise UnknownTopicError(
                     f"{self._bootstrap_servers} has no topic {topic}; materialise its asset first"
                 ) from error
@@ -385,57 +363,6 @@ class KafkaCluster:
         finally:
             consumer.close()
 
-    def _await(self, what: str, call: Callable[[], Any]) -> Any:
-        return self._retry(what, lambda: call().result(timeout=DEADLINE_SECONDS))
-
-    def _await_all(self, what: str, call: Callable[[], Mapping[Any, Any]]) -> dict[Any, Any]:
-        return self._retry(
-            what, lambda: {k: f.result(timeout=DEADLINE_SECONDS) for k, f in call().items()}
-        )
-
-    def _retry(self, what: str, call: Callable[[], T]) -> T:
-        deadline = self._clock.monotonic() + DEADLINE_SECONDS
-        while True:
-            try:
-                return call()
-            except TimeoutError as error:
-                raise ClusterError(
-                    f"{self._bootstrap_servers}: cannot {what}: no answer in "
-                    f"{DEADLINE_SECONDS:.0f} s; is the broker up? (penstock status)"
-                ) from error
-            except KafkaException as error:
-                late = self._clock.monotonic() >= deadline
-                if late or error.args[0].code() not in _RETRIABLE:
-                    raise self._error(what, error) from error
-            self._clock.sleep(RETRY_PAUSE_SECONDS)
-
-    def _error(self, what: str, cause: KafkaException) -> ClusterError:
-        error = ClusterError(f"{self._bootstrap_servers}: cannot {what}: {cause.args[0].str()}")
-        error.__cause__ = cause
-        return error
-
-    @property
-    def _admin(self) -> AdminClient:
-        if self._connected is None:
-            self._require_reachable()
-            self._connected = AdminClient(self._properties)
-        return self._connected
-
-    def _require_reachable(self) -> None:
-        """A refused connection says so at once; librdkafka would try until every deadline."""
-        refusals = []
-        for address in self._bootstrap_servers.split(","):
-            host, _, port = address.strip().rpartition(":")
-            try:
-                socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-                return
-            except (OSError, ValueError) as error:
-                refusals.append(f"{address.strip()}: {error}")
-        raise ClusterError(
-            f"no Kafka broker answers at {'; '.join(refusals)}. Is it up? penstock status, "
-            "penstock up; its address is kafka.bootstrap_servers, or kafka.port for our own"
-        )
-
 
 def _partition_offsets(p: int, earliest: Any, latest: Any, stable: Any) -> PartitionOffsets:
     return PartitionOffsets(
@@ -445,11 +372,6 @@ def _partition_offsets(p: int, earliest: Any, latest: Any, stable: Any) -> Parti
         high_watermark=max(latest.offset, stable.offset),
         leader_epoch=-1 if latest.leader_epoch is None else latest.leader_epoch,
     )
-
-
-def _code(error: ClusterError) -> int:
-    cause = error.__cause__
-    return int(cause.args[0].code()) if isinstance(cause, KafkaException) else 0
 
 
 def _topic_id(description: Any) -> str:

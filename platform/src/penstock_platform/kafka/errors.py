@@ -9,3 +9,7 @@ class ClusterError(RuntimeError):
 
 class UnknownTopicError(ClusterError):
     """The cluster has no topic of that name."""
+
+
+class UnknownGroupError(ClusterError):
+    """The cluster has no consumer group of that name."""

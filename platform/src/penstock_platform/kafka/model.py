@@ -29,6 +29,57 @@ class PartitionOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class LogBounds:
+    """Where the log of one partition begins and ends: ``start <= offset < end``."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group committed for one partition: the offset that it reads next, with the leader
+    epoch (-1: none) and the text that the client stored beside it."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A consumer group in the cluster's list. ``kind``: classic or consumer (KIP-848);
+    ``protocol_type`` is empty for a group that only stores offsets."""
+
+    name: str
+    state: str
+    kind: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group, and the (topic, partition) pairs that are assigned to it."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str
+    assigned: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group as its coordinator has it. A group that does not exist is ``Dead``."""
+
+    name: str
+    state: str
+    kind: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BatchSpan:
     """Header of one record batch of the log: offsets ``base <= offset <= last``.
 
