@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +161,12 @@ def test_the_first_compaction_says_when_a_deletion_marker_goes(codec: Codec) -> 
 
 def test_long_records_and_late_ones_keep_their_times() -> None:
     """Whose lengths and times take more than one byte."""
-    times = [100, 163, 164, 9_000, 2_000_000, 99]
-    new = [NewRecord(b"k%d" % n, b"v" * 40 * n or None, time) for n, time in enumerate(times)]
+    times = [100, 163, 164, 9_000, 2_000_000, 99, 36, *[101] * 30, 101]
+    sizes = [0, 40, 80, 120, 160, 200, 240, *range(40, 70), 8_150]
+    new = [
+        NewRecord(b"k%d" % n, b"v" * size or None, time)
+        for n, (size, time) in enumerate(zip(sizes, times, strict=True))
+    ]
     given = RecordBatch(memoryview(build_batch(new, base_offset=10)))
     found = apply(given, map_of(given))
     assert found is not None and found is not given
@@ -472,6 +477,17 @@ def test_where_compaction_ends(first_dirty: int, options: dict[str, int], expect
     assert cleanable_end(segments(2, 5, 9), first_dirty, **given) == expected
 
 
+@pytest.mark.parametrize(("first_dirty", "expected"), [(0, 0), (2, 5)])
+def test_what_is_behind_young_records_waits_with_them(first_dirty: int, expected: int) -> None:
+    """Of those that are clean it does not matter how young they are."""
+    young, old = segments(2, 5)
+    found = cleanable_end(
+        [young._replace(newest_ms=90), old], first_dirty,
+        stable_offset=99, now_ms=100, min_lag_ms=20,
+    )  # fmt: skip
+    assert found == expected
+
+
 @pytest.mark.parametrize(
     ("first_dirty", "end", "oldest_ms", "expected"),
     [
@@ -479,6 +495,7 @@ def test_where_compaction_ends(first_dirty: int, options: dict[str, int], expect
         (2, 9, 50, Dirt(200, 700, 40)),
         (2, 5, 50, Dirt(200, 300, 40)),
         (5, 9, 90, Dirt(500, 400, 0)),
+        (5, 9, 95, Dirt(500, 400, 0)),
         (5, 9, 89, Dirt(500, 400, 1)),
         (5, 5, 0, Dirt(500, 0, 0)),
     ],
@@ -512,7 +529,9 @@ def test_neighbours_become_one_segment(limits: tuple[int, int], expected: list[l
     assert [[segment.end_offset for segment in group] for group in groups] == expected
 
 
+@pytest.mark.parametrize("base", [0, 2**33])
 @pytest.mark.parametrize(("end", "count"), [(2**31 - 1, 1), (2**31, 2)])
-def test_offsets_of_one_segment_fit_its_index(end: int, count: int) -> None:
-    far = [SealedSegment(0, 9, 1, 1, 0), SealedSegment(9, end, 1, 1, 0)]
+def test_offsets_of_one_segment_fit_its_index(base: int, end: int, count: int) -> None:
+    ends = [base, base + 9, base + 99, base + end]
+    far = [SealedSegment(begin, end, 1, 1, 0) for begin, end in pairwise(ends)]
     assert len(group_segments(far, segment_bytes=100, index_bytes=100)) == count

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -51,15 +52,22 @@ class InThread(Protocol):
     def __call__(self, job: Callable[[], Any], /) -> Awaitable[Any]: ...
 
 
+@dataclass(frozen=True, slots=True)
 class _Choice:
-    """A log that is worth compacting, as it is now."""
+    """A log and what of it may be compacted, as it is now."""
 
-    def __init__(self, log: Log, segments: list[Segment], end: int, dirt: Dirt) -> None:
-        self.log = log
-        self.segments = segments
-        """Its closed segments, from the first on, up to where it may be compacted."""
-        self.end = end
-        self.dirt = dirt
+    log: Log
+    segments: list[Segment]
+    """Its closed segments, from the first on, up to where it may be compacted."""
+    facts: list[SealedSegment]
+    """The same, as the compaction sees them."""
+    dirt: Dirt
+
+    @property
+    def is_worth_it(self) -> bool:
+        return (
+            self.dirt.overdue_ms > 0 or self.dirt.ratio > self.log.config.min_cleanable_dirty_ratio
+        )
 
 
 class LogCleaner:
@@ -110,15 +118,11 @@ class LogCleaner:
         began = self._clock.monotonic()
         try:
             await self._clean(choice)
-        except CompactionFailedError as failure:
-            if failure.is_damage:
+        except (CompactionFailedError, OSError, KafkaError) as failure:
+            if isinstance(failure, CompactionFailedError) and failure.is_damage:
                 self._refused[log] = str(failure)
             self._metrics.cleaner_runs.labels("failed").inc()
             _log.error("%s is not compacted: %s", log.place.directory, failure)
-            return False
-        except (OSError, KafkaError) as error:
-            self._metrics.cleaner_runs.labels("failed").inc()
-            _log.error("%s is not compacted: %s", log.place.directory, error)
             return False
         self._metrics.cleaner_runs.labels("done").inc()
         self._metrics.cleaner_seconds.observe(self._clock.monotonic() - began)
@@ -136,25 +140,26 @@ class LogCleaner:
     # -- choosing ----------------------------------------------------------------------------
 
     def _choose(self) -> _Choice | None:
-        best: _Choice | None = None
-        best_rank = (False, 0, 0.0)
+        """Those that did not fail come first, then what is longest overdue, then the dirtiest."""
         logs = list(self._logs())
         self._failed.intersection_update(logs)  # a deleted one is not kept forever
         self._refused = {log: self._refused[log] for log in logs if log in self._refused}
-        for log in logs:
-            if "compact" not in log.config.cleanup_policy or log.failure is not None:
-                continue
-            if len(log.segments) < 2 or log in self._refused or log in self._tried:
-                continue
-            choice = self._look_at(log)
-            if choice is None:
-                continue
-            dirt = choice.dirt
-            rank = (log not in self._failed, dirt.overdue_ms, dirt.ratio)
-            is_worth_it = dirt.overdue_ms > 0 or dirt.ratio > log.config.min_cleanable_dirty_ratio
-            if dirt.dirty_bytes and is_worth_it and rank > best_rank:
-                best, best_rank = choice, rank
-        return best
+        found = (self._look_at(log) for log in logs if self._may_be_compacted(log))
+        return max(
+            (choice for choice in found if choice is not None and choice.is_worth_it),
+            key=lambda choice: (
+                choice.log not in self._failed, choice.dirt.overdue_ms, choice.dirt.ratio,
+            ),
+            default=None,
+        )  # fmt: skip
+
+    def _may_be_compacted(self, log: Log) -> bool:
+        return (
+            "compact" in log.config.cleanup_policy
+            and log.failure is None
+            and log not in self._refused
+            and log not in self._tried
+        )
 
     def _look_at(self, log: Log) -> _Choice | None:
         config = log.config
@@ -162,13 +167,14 @@ class LogCleaner:
         segments = list(log.segments)
         first_dirty = _first_dirty(log)
         needs_times = config.min_compaction_lag_ms > 0
+        interval = max(1, config.index_interval_bytes)
         try:
             sealed = [
                 SealedSegment(
                     segment.base_offset,
                     following.base_offset,
                     segment.size,
-                    segment.size // max(1, config.index_interval_bytes) * _INDEX_ENTRY_BYTES,
+                    segment.size // interval * _INDEX_ENTRY_BYTES,
                     segment.newest_ms if needs_times else 0,
                 )
                 for segment, following in pairwise(segments)
@@ -196,8 +202,8 @@ class LogCleaner:
             max_lag_ms=config.max_compaction_lag_ms,
             oldest_dirty_ms=oldest_ms,
         )
-        count = sum(facts.end_offset <= end for facts in sealed)
-        return _Choice(log, segments[:count], end, dirt)
+        facts = [fact for fact in sealed if fact.end_offset <= end]
+        return _Choice(log, segments[: len(facts)], facts, dirt)
 
     # -- compacting --------------------------------------------------------------------------
 
@@ -210,7 +216,7 @@ class LogCleaner:
             call = worker.call
             begin = self._begin(choice, cleaned)
             await self._in_thread(lambda: call(begin))
-            facts = _facts(choice)
+            facts = choice.facts
             first_dirty = _first_dirty(log)
             dirty = [list(fact[:3]) for fact in facts if fact.end_offset > first_dirty]
             mapped = await self._in_thread(
@@ -248,7 +254,7 @@ class LogCleaner:
             "do": "begin",
             "directory": str(log.place.directory),
             "cleaned": str(cleaned),
-            "aborted": [list(entry) for entry in log.aborted_below(choice.end)],
+            "aborted": [list(entry) for entry in log.aborted_below(choice.facts[-1].end_offset)],
             "producers": [
                 [pid, entry.epoch, entry.batches[-1].last_offset if entry.batches else -1]
                 for pid, entry in log.producers.producers().items()
@@ -294,18 +300,6 @@ def _first_dirty(log: Log) -> int:
     first, active = log.segments[0].base_offset, log.segments[-1].base_offset
     dirty = log.cleaned.first_dirty
     return max(first, dirty) if dirty <= active else first
-
-
-def _facts(choice: _Choice) -> list[SealedSegment]:
-    interval = max(1, choice.log.config.index_interval_bytes)
-    ends = [segment.base_offset for segment in choice.segments[1:]] + [choice.end]
-    return [
-        SealedSegment(
-            segment.base_offset, end, segment.size,
-            segment.size // interval * _INDEX_ENTRY_BYTES, 0,
-        )
-        for segment, end in zip(choice.segments, ends, strict=True)
-    ]  # fmt: skip
 
 
 def _remove_tree(log: Log, path: Path) -> None:
