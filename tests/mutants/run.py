@@ -155,11 +155,7 @@ SUBJECTS |= {
             "log/test_record_rules",
         ),
         ("api/produce_frame",): ("api/test_produce_frame",),
-        ("log/retention", "log/trash"): (
-            "log/test_retention_rules",
-            "log/test_log_retention",
-            "log/test_topic_deletion",
-        ),
+        ("log/retention", "log/trash"): ("log/test_log_retention_plan", "log/test_retention_rules"),
         ("log/segment_checkpoint",): (
             "log/test_log_checkpoints",
             "log/test_checkpoint_writing",

@@ -83,6 +83,14 @@ def test_what_has_been_written_is_counted_once(bench: Bench) -> None:
     assert log.appender.take_written() == (0, 0)
 
 
+def test_batches_that_are_written_at_once_are_all_counted(bench: Bench) -> None:
+    log = bench.open()
+    for values in (["a", "b"], ["c"], ["d", "e", "f"]):
+        log.appender.add(bench.batch(values), 0)
+    log.appender.commit()
+    assert log.appender.take_written() == (log.size_bytes, 6)
+
+
 def test_a_result_names_the_start_of_the_log_as_it_is_now(bench: Bench) -> None:
     log = bench.open()
     for _ in range(3):
@@ -142,6 +150,12 @@ def test_a_new_epoch_begins_with_sequence_0_also_behind_what_is_staged(bench: Be
     assert refused(log, batch(1, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.appender.add(batch(0, epoch=1), 0).base_offset == 1
     assert refused(log, batch(1)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_of_batches_without_a_producer_nothing_is_remembered(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a")
+    assert len(log.producers) == 0
 
 
 def test_what_follows_a_write_that_failed_is_out_of_order(bench: Bench) -> None:
@@ -257,3 +271,6 @@ def test_a_repeat_has_the_append_time_only_where_the_broker_stamps(
         assert result.duplicate == is_repeat
         assert result.log_append_time_ms == (now_ms if stamps else -1)
         bench.clock.advance(100)
+    again = bench.reopen_after_kill(log).append([batch(0)], 0)
+    assert again.duplicate
+    assert again.log_append_time_ms == (now_ms if stamps else -1)
