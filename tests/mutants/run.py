@@ -131,6 +131,8 @@ SUBJECTS |= {
         ("log/segment",): ("log/test_segment", "log/test_segment_places"),
         ("log/log",): (
             "log/test_log_owner",
+            "log/test_log_offline",
+            "log/test_checkpoint_writing",
             "log/test_appender",
             *APPENDS,
             "log/test_log_delete_records",

@@ -11,6 +11,7 @@ from log_bench import Bench, read_all, values_of
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.log import Log
+from penstock_broker.log.swap import CleanerCheckpoint, swap_path, write_cleaner_checkpoint
 
 
 class Owner:
@@ -32,7 +33,7 @@ class Owner:
         self.asked.append(f"failed: {log.failure}")
 
     def discard(self, paths: Sequence[Path], delay_ms: int) -> None:
-        logs = [path.name for path in paths if path.suffix == ".log"]
+        logs = [path.name for path in paths if ".log" in path.suffixes]
         self.asked.append(f"remove {len(logs)} after {delay_ms}")
 
 
@@ -87,6 +88,52 @@ def test_a_log_that_is_emptied_continues_in_one_empty_segment(
     assert values_of(read_all(bench.reopen_after_kill(log))) == ["c"]
 
 
+def replacing(bench: Bench, log: Log) -> bool:
+    """Replace the first segment by a compacted one."""
+    old = log.segments[:1]
+    swap = swap_path(bench.directory, 0, 1)
+    bench.files.put(swap, bench.files.get(old[0].path))
+    return log.replace_segments(old, swap, bench.directory / "x.cleaned")
+
+
+def test_the_files_of_a_replaced_segment_are_removed_after_the_delay(bench: Bench) -> None:
+    log, owner = log_of(bench, 3)
+    first = log.segments[0]
+    assert replacing(bench, log) is True
+    assert owner.asked == ["remove 1 after 70"]
+    assert log.segments[0] is not first
+    assert values_of(read_all(log)) == [f"value {number}" for number in range(3)]
+
+
+def test_segments_that_are_gone_are_not_replaced(bench: Bench) -> None:
+    log, owner = log_of(bench, 3)
+    old = log.segments[:1]
+    log.delete_records(1)
+    owner.asked.clear()
+    assert log.replace_segments(old, bench.directory, bench.directory) is False
+    assert (owner.asked, log.failure) == ([], None)
+
+
+def test_nothing_is_replaced_in_a_log_that_is_offline(bench: Bench) -> None:
+    log, owner = log_of(bench, 2)
+    log.fail("a test says so")
+    assert replacing(bench, log) is False
+    assert owner.asked == ["failed: a test says so"]
+
+
+def test_a_segment_that_cannot_be_put_in_place_takes_the_log_offline(bench: Bench) -> None:
+    log, _ = log_of(bench, 2)
+    bench.files.fail("rename")
+    with pytest.raises(KafkaError, match="cannot put a compacted segment in place: "):
+        replacing(bench, log)
+
+
+def test_a_log_knows_what_compaction_has_done_to_it(bench: Bench) -> None:
+    assert bench.open().cleaned == CleanerCheckpoint(0, 0)
+    write_cleaner_checkpoint(bench.files, bench.directory, CleanerCheckpoint(3, 5))
+    assert bench.open().cleaned == CleanerCheckpoint(3, 5)
+
+
 def test_no_start_is_above_the_end(bench: Bench) -> None:
     log, owner = log_of(bench, 2)
     with pytest.raises(KafkaError) as error:
@@ -127,6 +174,29 @@ def test_each_file_is_synced_once(bench: Bench) -> None:
         calls.append(bench.files.syncs - before)
     assert calls[1] == calls[3] == 1
     assert calls[0] == calls[2] == 2, "the log and its epochs"
+
+
+@pytest.mark.parametrize(("is_killed", "syncs"), [(False, 1), (True, 2)])
+def test_epochs_are_synced_again_after_a_kill(bench: Bench, is_killed: bool, syncs: int) -> None:
+    """The process that was killed may not have come to it."""
+    log = bench.open()
+    bench.append(log, "a")
+    log = bench.reopen_after_kill(log) if is_killed else bench.reopen_cleanly(log)
+    bench.append(log, "b")
+    before = bench.files.syncs
+    log.flush()
+    assert bench.files.syncs - before == syncs
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_log_without_epochs_is_synced(bench: Bench, is_killed: bool) -> None:
+    """Its records were written before there were any."""
+    log = bench.open()
+    bench.append(log, "a", epoch=-1)
+    if is_killed:
+        log = bench.reopen_after_kill(log)
+    log.flush()
+    assert (log.recovery_point, log.epochs.entries()) == (1, [])
 
 
 def test_the_time_to_the_next_sync_begins_with_the_next_record(bench: Bench) -> None:

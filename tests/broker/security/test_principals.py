@@ -234,6 +234,12 @@ def test_so_many_items_are_read_and_no_more() -> None:
     assert _items(b"\5\0\4\1x", 1) == [(5, b"")]
 
 
+def test_what_follows_a_certificate_is_not_read() -> None:
+    fields = [der(2), der(0x30), der(0x30), der(0x30), der(0x30, attribute(CN, der(12, b"a")))]
+    certificate = der(0x30, der(0x30, *fields))
+    assert subject_of(certificate + der(5)) == "CN=a"
+
+
 def test_a_slash_in_a_pattern_is_escaped() -> None:
     assert parse_mapping_rules(r"RULE:^CN=(.*)\/host$/$1/")("CN=alice/host") == "alice"
 

@@ -65,6 +65,7 @@ class Log:
         recovered: Recovered,
         epochs: LeaderEpochs,
         *,
+        cleaned: CleanerCheckpoint,
         log_start_offset: int,
         recovery_point: int,
     ) -> None:
@@ -83,7 +84,7 @@ class Log:
         """Whether a sync that is due has been done when the append returns."""
         self.on_flushed: Callable[[], None] = lambda: None
         """Called when more of it has reached the disk."""
-        self.cleaned = CleanerCheckpoint()
+        self.cleaned = cleaned
         """What compaction has done to it."""
         self.clock = clock
         self._segments = SegmentList(place, recovered.segments)
@@ -135,11 +136,11 @@ class Log:
             clock,
             recovered,
             epochs,
+            cleaned=cleaned,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
         )
-        log.cleaned = cleaned
-        if known_epochs is None and log.size_bytes:
+        if known_epochs is None:
             log.epochs = epochs_of(log.segments)
         entries = log.epochs.entries()
         if entries != written_epochs:
@@ -253,8 +254,8 @@ class Log:
     def append_for_coordinator(
         self, batch: RecordBatch, leader_epoch: int, marker: Marker | None = None
     ) -> AppendResult:
-        """Append a batch of a transaction that has no sequences: the ``marker`` that ends it, or
-        offsets that it commits. KafkaError INVALID_PRODUCER_EPOCH,
+        """Append a batch of a transaction (which is written at once) that has no sequences: the
+        ``marker`` that ends it, or offsets that it commits. KafkaError INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR."""
         if self.failure is not None:
             raise self.offline()
@@ -265,9 +266,7 @@ class Log:
         if self.config.stamps_append_time:
             batch.stamp_log_append_time(now_ms)
             append_time_ms = now_ms
-        appender = self.appender
-        result = appender.place(batch, leader_epoch, now_ms, append_time_ms, marker)
-        appender.commit()
+        result = self.appender.place(batch, leader_epoch, now_ms, append_time_ms, marker)
         if result.error is not None:
             raise result.error
         return result
@@ -359,7 +358,7 @@ class Log:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"Offset {offset} is not in {self._start_offset} to {end_offset}.",
             )
-        limit = end_offset if up_to_offset is None or up_to_offset > end_offset else up_to_offset
+        limit = end_offset if up_to_offset is None else up_to_offset
         if self.failure is not None:
             raise self.offline()
         if offset >= limit:

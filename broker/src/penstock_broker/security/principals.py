@@ -156,10 +156,10 @@ def parse_mapping_rules(text: str) -> Mapping:
         if found is None:
             raise ValueError(f"Invalid rule: {text[position:]!r}, in ssl.principal.mapping.rules")
         try:
-            pattern = None if found[1] else re.compile(found[2].replace("\\/", "/"))
+            pattern = None if found[1] else re.compile(found[2])
         except re.error as error:
             raise ValueError(f"ssl.principal.mapping.rules: {found[2]}: {error}") from error
-        rules.append((pattern, _python_template(found[3] or ""), found[4] or ""))
+        rules.append((pattern, _python_template(found[3] or ""), found[4]))
         position = found.end()
         separator = re.compile(r"\s*(?:,\s*|$)").match(text, position)
         if separator is None:
@@ -189,7 +189,7 @@ def _python_template(java: str) -> str:
             out.append(f"\\g<{java[position + 1]}>")
             position += 2
             continue
-        if char == "\\" and position + 1 < len(java):
+        if char == "\\":  # never the last one: the form of a rule sees to that
             position += 1
             char = java[position]
         out.append("\\\\" if char == "\\" else char)
