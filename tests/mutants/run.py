@@ -183,7 +183,7 @@ SUBJECTS |= {
         ("log/compaction",): ("log/test_batch_filter", "log/test_compaction_rules"),
         ("log/swap",): ("log/test_swap",),
         ("log/cleaner",): ("log/test_cleaner_rules",),
-        ("log/compaction_worker",): ("log/test_compaction_work", "log/test_log_cleaner"),
+        ("log/compaction_worker",): ("log/test_compaction_work",),
         ("log/saving",): ("log/test_saving",),
         ("log/data_directory",): ("log/test_data_directory",),
         (
