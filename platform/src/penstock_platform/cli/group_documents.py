@@ -7,6 +7,7 @@ from typing import Any
 from penstock_platform.clock import to_iso
 from penstock_platform.groups.look import GroupLook, GroupSummary
 from penstock_platform.groups.model.lag import PartitionLag, total
+from penstock_platform.groups.model.rewind import Move, ResetPlan, offset_of
 
 
 def summary_document(found: GroupSummary) -> dict[str, Any]:
@@ -59,4 +60,36 @@ def _partition(look: GroupLook, lag: PartitionLag) -> dict[str, Any]:
         "member": lag.owner,
         "member_name": look.labels.get(lag.owner, ""),
         "outside": lag.outside,
+    }
+
+
+def reset_document(
+    plan: ResetPlan,
+    *,
+    plan_file: str | None = None,
+    executed: bool = False,
+    by: str = "",
+    undo: str = "",
+) -> dict[str, Any]:
+    """A plan, or what was executed of it."""
+    return {
+        "group": plan.group,
+        "topic": plan.topic,
+        "target": plan.target,
+        "executed": executed,
+        "plan_file": plan_file,
+        "by": by,
+        "reason": plan.reason,
+        "undo": undo,
+        "partitions": [_move(move) for move in plan.moves],
+    }
+
+
+def _move(move: Move) -> dict[str, Any]:
+    return {
+        "partition": move.partition,
+        "now": offset_of(move.before),
+        "then": offset_of(move.after),
+        "difference": move.difference,
+        "wanted": move.wanted,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import groupby
 from typing import Any
 
@@ -65,6 +66,67 @@ def print_look(document: dict[str, Any]) -> None:
             for m in members
         ]
         out.print(table(("member", "host", "partitions", "member id"), shown, right="partitions"))
+
+
+def print_reset(document: dict[str, Any]) -> None:
+    """A plan, or what was executed of it."""
+    out = console()
+    rows = document["partitions"]
+    out.print(
+        f"[bold]{escape(document['group'])}[/]  {escape(document['topic'])}  "
+        f"{escape(document['target'])}"
+    )
+    if not rows:
+        out.print("  every partition has its offset already; nothing was changed")
+        return
+    columns = ("partition", "was" if document["executed"] else "now", "then", "difference")
+    shown = [
+        [
+            cell(row["partition"]),
+            cell(row["now"]),
+            cell(row["then"]),
+            "–" if row["difference"] is None else f"{row['difference']:+,}",
+            _clamped(row),
+        ]
+        for row in rows
+    ]
+    out.print(table((*columns, ""), shown, right=",".join(columns)))
+    out.print(f"  {_effect(rows)}")
+    _print_next(document)
+
+
+def _print_next(document: dict[str, Any]) -> None:
+    out = console()
+    if document["executed"]:
+        out.print(f"  done by {escape(document['by'])}: {escape(document['reason'])}")
+        out.print(f"  to undo it: {escape(document['undo'])}")
+    elif document["plan_file"]:
+        file = shlex.quote(document["plan_file"])
+        reason = "" if document["reason"] else ' --reason "…"'
+        out.print("  nothing was changed; to do it:")
+        out.print(escape(f"  penstock group reset --execute-plan {file}{reason}"))
+    else:
+        out.print('  nothing was changed; to do it, add: --execute --reason "…"')
+
+
+def _clamped(row: dict[str, Any]) -> str:
+    """Why an offset is not the one that was asked for."""
+    if row["then"] is None:
+        return "the offset is deleted"
+    if row["wanted"] is None:
+        return ""
+    edge = "begins" if row["wanted"] < row["then"] else "ends"
+    return f"{row['wanted']:,} was asked for, the log {edge} at {row['then']:,}"
+
+
+def _effect(rows: list[dict[str, Any]]) -> str:
+    differences = [row["difference"] or 0 for row in rows]
+    again, skipped = -sum(d for d in differences if d < 0), sum(d for d in differences if d > 0)
+    said = [
+        *([f"{again:,} messages are read again"] if again else []),
+        *([f"{skipped:,} messages are skipped"] if skipped else []),
+    ]
+    return ", ".join(said) or "no message is read again, and none is skipped"
 
 
 def _state(state: str) -> str:

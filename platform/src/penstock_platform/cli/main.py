@@ -54,7 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "group": (
         "group",
-        "List and describe consumer groups with their lag.",
+        "List and describe consumer groups with their lag, and reset them.",
     ),
     "window": (
         "window",

@@ -136,6 +136,13 @@ class KafkaGroups(ClusterCalls):
             place: LogBounds(starts[place], max(starts[place], ends[place])) for place in wanted
         }
 
+    def first_at(self, places: Iterable[Place], timestamp_ms: int) -> dict[Place, int | None]:
+        """The first offset stamped at or after that time, also inside an open transaction; None
+        for none."""
+        wanted = sorted(set(places))
+        found = self._offsets(wanted, _SPEC.for_timestamp(timestamp_ms)) if wanted else {}
+        return {place: None if offset < 0 else offset for place, offset in found.items()}
+
     def first_stamps(self, offsets: Mapping[Place, int]) -> dict[Place, int | None]:
         """The timestamp (ms) of the first committed record at or after each offset; None where
         there is no record. Partitions that do not answer in time are left out."""
