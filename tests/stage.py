@@ -160,7 +160,7 @@ class MemoryLake:
         ]
         held = Rows(*(np.array([r[n] for r in rows], k) for n, k in enumerate(ROW_TYPES)))
         digest = digest_of([held.digest])
-        return WindowContent(held, digest, f"{digest}/{len(rows)}", {}, self.commits)
+        return WindowContent.of_rows(held, f"{digest}/{len(rows)}", {}, self.commits)
 
     def files(self, table: str, window_ids: Sequence[str]) -> Any:
         del window_ids

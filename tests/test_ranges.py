@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock_platform.ranges import (
     OffsetRange,
+    Spans,
     by_partition,
     count,
     covers,
@@ -18,7 +20,6 @@ from penstock_platform.ranges import (
     gaps,
     intersect,
     merge,
-    missing_and_duplicates,
     ranges_of,
     subtract,
 )
@@ -67,30 +68,10 @@ def test_ranges_of_names_each_offset_once(offsets):
     assert is_canonical(found)
 
 
-@given(st.integers(0, 20), st.integers(0, 20), st.lists(st.integers(0, 45), max_size=60))
-def test_missing_and_duplicates_are_exact(start, length, offsets):
-    expected = OffsetRange(1, start, start + length)
-    found = missing_and_duplicates(expected, np.array(offsets, dtype=np.int64))
-    wanted = set(range(start, start + length))
-    assert offsets_in(found.missing) == {(1, o) for o in wanted - set(offsets)}
-    assert offsets_in(found.outside) == {(1, o) for o in set(offsets) - wanted}
-    assert offsets_in(found.duplicate) == {(1, o) for o in wanted if offsets.count(o) > 1}
-
-
 @given(st.sets(st.integers(5, 40)))
 def test_gaps_are_what_sorted_offsets_leave_out(offsets):
     found = gaps(OffsetRange(0, 5, 41), np.array(sorted(offsets), dtype=np.int64))
     assert offsets_in(found) == {(0, o) for o in set(range(5, 41)) - offsets}
-
-
-def test_a_whole_window_of_millions_is_compared_at_once():
-    offsets = np.arange(1_000_000, 4_000_000)
-    rng = np.random.default_rng(7)
-    rng.shuffle(offsets)
-    expected = OffsetRange(0, 1_000_000, 4_000_000)
-    assert missing_and_duplicates(expected, offsets) == ((), (), ())
-    found = missing_and_duplicates(expected, offsets[offsets != 2_000_000])
-    assert found.missing == (OffsetRange(0, 2_000_000, 2_000_001),)
 
 
 @pytest.mark.parametrize("partition,start,end", [(-1, 0, 1), (0, -1, 1), (0, 2, 1)])
@@ -125,15 +106,47 @@ def test_five_ranges_are_shown():
     assert text.endswith("offset 8 and 1 more ranges")
 
 
-@pytest.mark.parametrize("offsets", [[3, 3, 4], [4, 3, 5], [5, 4, 3], [3, 5, 4, 4], [2, 3, 4, 5]])
-def test_as_many_offsets_as_expected_are_no_proof(offsets):
-    """Lost and doubled, or another place: the count alone is right."""
-    found = missing_and_duplicates(OffsetRange(0, 3, 6), np.array(offsets, dtype=np.int64))
-    assert offsets_in(found.missing) == {(0, o) for o in {3, 4, 5} - set(offsets)}
-    assert offsets_in(found.outside) == {(0, o) for o in set(offsets) - {3, 4, 5}}
-    assert offsets_in(found.duplicate) == {(0, o) for o in offsets if offsets.count(o) > 1}
-
-
 def test_a_range_holds_its_start_and_not_its_end() -> None:
     held = OffsetRange(0, 3, 6)
     assert [offset for offset in range(9) if offset in held] == [3, 4, 5]
+
+
+# --- spans
+
+SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8)
+
+
+def held(spans):
+    return {n for start, end in spans for n in range(start, end)}
+
+
+def assert_tidy(spans):
+    """Sorted, none empty, and none touches the next."""
+    edges = [edge for pair in spans.pairs() for edge in pair]
+    assert edges == sorted(set(edges))
+
+
+@given(SPANS, SPANS)
+def test_spans_are_sets_of_integers(one, other):
+    a, b = Spans.of(one), Spans.of(other)
+    for found, wanted in (
+        (a, held(one)),
+        (a.minus(b), held(one) - held(other)),
+        (a.both(b), held(one) & held(other)),
+        (a.clipped(7, 19), held(one) & set(range(7, 19))),
+        (Spans.of_values(np.array(sorted(held(one)) * 2, dtype=np.int64)), held(one)),
+    ):
+        assert_tidy(found)
+        assert held(found.pairs()) == wanted
+        assert found.count == len(wanted)
+        assert bool(found) == bool(wanted)
+        assert offsets_in(found.ranges(4)) == {(4, n) for n in wanted}
+        assert list(found.hold(np.arange(32))) == [n in wanted for n in range(32)]
+
+
+@given(st.lists(SPANS, max_size=5), st.integers(1, 4))
+def test_at_depth_are_the_integers_that_so_many_hold(parts, depth):
+    found = Spans.at_depth([Spans.of(part) for part in parts], depth)
+    times = Counter(n for part in parts for n in held(part))
+    assert_tidy(found)
+    assert held(found.pairs()) == {n for n, count in times.items() if count >= depth}

@@ -4,7 +4,7 @@ Starts a broker, S3Proxy and a Spark Connect server of its own on free ports, in
 and measures through the same functions as a landing run:
 
     land        Kafka to bronze: read, digest, write, commit, receipt, group offsets
-    equation 1  offsets of the window's rows through pyiceberg, compared with the window object
+    equation 1  offsets and digest of the window's rows, compared with the window object
     digests     offset, incarnation, sequence and record digest of every row, back through Spark
     parse       bronze to silver and quarantine by a contract of 8 columns (JSON records only)
 
@@ -169,7 +169,9 @@ def measure(penstock: Connections, meter: Meter, window: Window) -> Run:
     land, _ = meter.run(lambda: land_window(penstock, window))
     table = bronze_table(window.topic)
     equation, result = meter.run(
-        lambda: stored_equals_landed(window, penstock.lake.offsets(table, window.window_id))
+        lambda: stored_equals_landed(
+            window, penstock.lake.content(table, window.window_id).coverage
+        )
     )
     assert result.balanced, result
     spark = penstock.spark.session()

@@ -137,7 +137,7 @@ def test_properties_text_survives_backslashes() -> None:
 def test_a_lake_without_catalog_holds_nothing(tmp_path: Path) -> None:
     lake = Lake(settings(tmp_path, kafka=KafkaSettings()))
     table = "lake.bronze.nothing"
-    assert lake.offsets(table, "w") == {}
+    assert lake.content(table, "w").count == 0
     assert (lake.row_count(table), lake.exists(table), lake.window_ids(table)) == (0, False, [])
     assert lake.current_snapshot(table) is None
     assert lake.snapshots_with(table, "w") == []

@@ -14,8 +14,8 @@ from pyiceberg.transforms import IdentityTransform
 
 from penstock_platform.lake.content import FileStore, StoreError, WindowFiles
 from penstock_platform.lake.model.digests import digest_of, row_digests
+from penstock_platform.lake.model.rows import altered_rows
 from penstock_platform.ranges import OffsetRange
-from penstock_platform.reconciliation.model.equations import altered_rows
 
 SCHEMA = pa.schema(
     [
@@ -102,7 +102,7 @@ def test_a_windows_rows_are_read_with_their_digest(lake: Table) -> None:
     rows = lake.put("t/1", 5, 3, 4)
     lake.put("t/2", 6)
     content = lake.files("t/1", "t/2").read("t/1")
-    assert content.offsets()[0].tolist() == [3, 4, 5]
+    assert content.coverage.there(0).pairs() == [(3, 6)]
     assert content.digest == digest_of([row_digests(rows)])
     assert content.count == 3
     assert not content.unreadable
@@ -147,7 +147,7 @@ def test_an_unreadable_file_is_named_and_the_others_are_read(lake: Table, damage
     else:
         file.write_bytes(file.read_bytes()[:-9])
     content = lake.files("t/1").read("t/1")
-    assert content.offsets()[0].tolist() == [1, 2]
+    assert content.coverage.there(0).pairs() == [(1, 3)]
     ((reason, ranges),) = content.unreadable.items()
     assert reason.startswith(odd.file.file_path)
     assert ("is not there" in reason) == (damage == "gone")

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 import pytest
 from pyspark.sql.connect.observation import Observation
 
@@ -18,6 +17,7 @@ from penstock_platform.connections import Connections
 from penstock_platform.lake.spark_connect import SparkConnect
 from penstock_platform.landing.attempt import RecreatedTopicError, land_window, report_progress
 from penstock_platform.landing.bronze import LandingError, LandingJob, land_bronze
+from penstock_platform.ranges import OffsetRange
 from penstock_platform.reconciliation.model.equations import stored_equals_landed
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.model.declaration import bronze_table, consumer_group
@@ -34,8 +34,8 @@ def rows_sha(penstock: Connections, window: Window) -> str:
 
 
 def balanced(penstock: Connections, window: Window) -> bool:
-    landed = penstock.lake.offsets(bronze_table(window.topic), window.window_id)
-    return stored_equals_landed(window, landed).balanced
+    landed = penstock.lake.content(bronze_table(window.topic), window.window_id)
+    return stored_equals_landed(window, landed.coverage).balanced
 
 
 def test_lands_exactly_the_window_in_full_fidelity(
@@ -196,8 +196,8 @@ def test_what_no_store_holds_any_more_is_missing_and_the_rest_is_landed(
     penstock.kafka.delete_records(late.topic, {0: 40})
     landed = land_window(penstock, window)
     assert (landed.result.rows, landed.recovered) == (60, 0)
-    offsets = penstock.lake.offsets(bronze_table(late.topic), window.window_id)
-    assert np.array_equal(offsets[0], np.arange(40, 100))
+    found = penstock.lake.content(bronze_table(late.topic), window.window_id).coverage
+    assert (found.rows, found.ranges()) == (60, (OffsetRange(0, 40, 100),))
 
 
 def test_offsets_that_vanish_unannounced_fail_the_landing_and_leave_the_table(

@@ -214,9 +214,9 @@ def test_transactions_leave_what_was_committed(
         found = book.result(FIRST)
         assert found is not None
         assert found.state is WindowState.BALANCED
-        rows = penstock.lake.offsets(bronze_table(topic.topic), window.window_id)
-        offsets[window.sequence] = (sorted(rows[0].tolist()), found.legal)
+        rows = penstock.lake.content(bronze_table(topic.topic), window.window_id).coverage
+        offsets[window.sequence] = (rows.there(0).pairs(), found.legal)
     assert offsets == {
-        0: ([0, 1, 2, 6, 7], (OffsetRange(0, 3, 6), OffsetRange(0, 8, 9))),
-        1: ([9, 10], (OffsetRange(0, 11, 12),)),
+        0: ([(0, 3), (6, 8)], (OffsetRange(0, 3, 6), OffsetRange(0, 8, 9))),
+        1: ([(9, 11)], (OffsetRange(0, 11, 12),)),
     }

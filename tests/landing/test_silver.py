@@ -133,7 +133,7 @@ def contract() -> Any:
 
 def equation(penstock: Connections, window: Window) -> Any:
     bronze, silver, quarantine = (
-        penstock.lake.offsets(name(window.topic), window.window_id)
+        penstock.lake.content(name(window.topic), window.window_id).coverage
         for name in (bronze_table, silver_table, quarantine_table)
     )
     return parsed_plus_quarantined_equals_landed(bronze, silver, quarantine)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from pyspark.errors import PySparkException
 
@@ -20,6 +19,7 @@ from penstock_platform.connections import Connections
 from penstock_platform.lake.spark_connect import SparkConnect, SparkUnavailableError
 from penstock_platform.landing.attempt import land_window
 from penstock_platform.landing.bronze import LandingError
+from penstock_platform.ranges import merge
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.settings import Settings
 from penstock_platform.topics.model.declaration import bronze_table, consumer_group
@@ -80,11 +80,8 @@ def uneven(desk: Callable[..., Any]) -> tuple[Any, Window]:
 
 
 def whole(penstock: Connections, window: Window) -> bool:
-    landed = penstock.lake.offsets(bronze_table(window.topic), window.window_id)
-    expected = {r.partition: np.arange(r.start, r.end) for r in window.ranges if len(r)}
-    return landed.keys() == expected.keys() and all(
-        np.array_equal(landed[p], expected[p]) for p in expected
-    )
+    landed = penstock.lake.content(bronze_table(window.topic), window.window_id).coverage
+    return landed.ranges() == merge(window.ranges) and landed.rows == window.record_count
 
 
 def data_files(settings: Settings, window: Window) -> set[str]:

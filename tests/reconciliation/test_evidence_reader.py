@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from penstock_client.audit import Claim, TopicAccount
+from penstock_platform.lake.model.coverage import Coverage
 from penstock_platform.ranges import OffsetRange
 from penstock_platform.reconciliation.evidence import EvidenceReader
 from penstock_platform.reconciliation.model.books import Book, WindowState
@@ -290,7 +291,7 @@ def test_a_claim_whose_beginning_is_not_landed_is_waited_for():
     result, _ = world.reader.judge(world.window(1), ORDERS, only_the_window)
     assert result.state is WindowState.PENDING
     assert "are not in the table now" in kinds(result)["unjudged"].detail
-    landed = stored_equals_landed(world.window(0), {0: np.arange(60)})
+    landed = stored_equals_landed(world.window(0), Coverage.of({0: np.arange(60)}))
     world.books.add_book(Book.of(world.window(0), [landed], made_at="", code_version="test"))
     assert world.judge(1)[0].state is WindowState.BALANCED
 
@@ -309,7 +310,7 @@ def test_a_claim_whose_beginning_was_damaged_is_waited_for_until_that_is_accepte
         return world.reader.judge(world.window(1), spec, without_a_row)[0]
 
     for there in (np.arange(60), np.delete(np.arange(60), 55)):
-        result = stored_equals_landed(before, {0: there})
+        result = stored_equals_landed(before, Coverage.of({0: there}))
         world.books.add_book(Book.of(before, [result], made_at="", code_version="test"))
         assert judged().state is WindowState.PENDING
         assert kinds(judged())["unjudged"].ranges == (OffsetRange(0, 60, 70),)

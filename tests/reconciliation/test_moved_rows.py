@@ -47,7 +47,7 @@ def content(*offsets: int, salt: int = 1) -> WindowContent:
         np.array(offsets, np.int64),
         np.array([(o + 1) * 7919 * salt for o in offsets], np.uint64),
     )
-    return WindowContent(rows, digest_of([rows.digest]), "files", {}, 9)
+    return WindowContent.of_rows(rows, "files", {}, 9)
 
 
 class Tables:
@@ -118,6 +118,7 @@ def test_a_row_that_moved_to_quarantine_is_corrupt(
 
 def test_a_forged_row_in_silver_is_corrupt(tables: Tables, prover: Prover) -> None:
     forged = content(*range(8), salt=3)
+    assert forged.rows is not None
     forged.rows.digest[4] += np.uint64(1)
     tables.now[SILVER] = replace(forged, digest=digest_of([forged.rows.digest]))
     result = prover.parsed(WINDOW, SPEC).result

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_platform.kafka.model import AbortedTransaction, BatchSpan, legal_holes
+from penstock_platform.lake.model.coverage import Coverage
 from penstock_platform.ranges import OffsetRange
 from penstock_platform.reconciliation.model.books import WindowState
 from penstock_platform.reconciliation.model.equations import (
@@ -31,7 +32,7 @@ def arrays(rows, shuffle=0):
     for partition, offset in rows:
         found.setdefault(partition, []).append(offset)
     rng = np.random.default_rng(shuffle)
-    return {p: rng.permutation(np.array(o, dtype=np.int64)) for p, o in found.items()}
+    return Coverage.of({p: rng.permutation(np.array(o, dtype=np.int64)) for p, o in found.items()})
 
 
 def named(result, *kinds):
@@ -84,8 +85,8 @@ def test_as_many_lost_as_duplicated_is_mixed_although_the_count_is_right():
 
 def test_an_empty_window_balances_with_an_empty_table():
     empty = make_window({0: (7, 7), 1: (0, 0)})
-    assert stored_equals_landed(empty, {}).balanced
-    assert stored_equals_landed(empty, {0: np.array([7])}).state is WindowState.DUPLICATE
+    assert stored_equals_landed(empty, Coverage.none()).balanced
+    assert stored_equals_landed(empty, arrays([(0, 7)])).state is WindowState.DUPLICATE
 
 
 def test_what_the_log_deleted_is_distinguished_from_what_a_rerun_can_repair():
@@ -114,7 +115,7 @@ def test_legal_holes_are_no_loss_and_others_on_a_compacted_topic_prove_nothing()
 
 def test_a_log_that_has_become_shorter_is_missing_even_where_the_lake_is_whole():
     window = make_window({0: (10, 10)}, high_watermarks={0: 8})
-    result = stored_equals_landed(window, {})
+    result = stored_equals_landed(window, Coverage.none())
     assert result.state is WindowState.MISSING
     assert named(result, "log_truncated") == {(0, 8), (0, 9)}
 
@@ -199,13 +200,13 @@ def test_equation_3_is_an_anti_join_both_ways(bad, left_out, doubled, strangers)
 
 def test_equal_counts_do_not_balance_equation_3():
     result = parsed_plus_quarantined_equals_landed(
-        {0: np.array([1, 2, 3])}, {0: np.array([1, 2])}, {0: np.array([4])}
+        arrays([(0, 1), (0, 2), (0, 3)]), arrays([(0, 1), (0, 2)]), arrays([(0, 4)])
     )
     assert result.state is WindowState.MIXED
     assert (named(result, "missing"), named(result, "outside")) == ({(0, 3)}, {(0, 4)})
 
 
-@pytest.mark.parametrize("landed", [{0: np.array([1, 1, 2])}, {0: np.array([1, 2])}])
+@pytest.mark.parametrize("landed", [[1, 1, 2], [1, 2]])
 def test_a_row_landed_twice_is_equation_1s_affair(landed):
-    parsed = {0: np.array([1, 2])}
-    assert parsed_plus_quarantined_equals_landed(landed, parsed, {}).balanced
+    rows, parsed = (arrays([(0, offset) for offset in tier]) for tier in (landed, [1, 2]))
+    assert parsed_plus_quarantined_equals_landed(rows, parsed, Coverage.none()).balanced

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_platform.kafka.model import AbortedTransaction, BatchSpan, legal_holes
-from penstock_platform.lake.model.rows import Rows
+from penstock_platform.lake.model.coverage import Coverage
+from penstock_platform.lake.model.rows import Rows, altered_rows
 from penstock_platform.ranges import OffsetRange, merge, ranges_of
 from penstock_platform.reconciliation.model.books import WindowState
 from penstock_platform.reconciliation.model.equations import (
     LogView,
     TableView,
-    altered_rows,
     parsed_plus_quarantined_equals_landed,
     retained_away,
     stored_equals_landed,
@@ -35,7 +35,12 @@ def rows(*found):
 
 
 def without(*offsets):
-    return {0: np.array([o for o in range(20) if o not in offsets], dtype=np.int64)}
+    return at({0: [o for o in range(20) if o not in offsets]})
+
+
+def at(offsets):
+    """Rows at these offsets by partition."""
+    return Coverage.of({p: np.array(found, dtype=np.int64) for p, found in offsets.items()})
 
 
 def said(result):
@@ -65,12 +70,15 @@ def test_an_altered_copy_beside_the_good_row_is_found():
     assert altered_rows(rows((0, 4, 1), (0, 4, 9)), rows((0, 4, 1))) == (span(4, 5),)
 
 
-def test_rows_are_joined_and_their_offsets_sorted_by_partition():
+def test_rows_are_joined():
     joined = Rows.joined([rows((1, 7, 0), (0, 3, 1)), rows(), rows((1, 2, 5), (1, 7, 6))])
-    assert {p: list(found) for p, found in joined.offsets().items()} == {0: [3], 1: [2, 7, 7]}
-    assert sorted(joined.digest) == [0, 1, 5, 6]
+    assert list(zip(joined.partition, joined.offset, joined.digest, strict=True)) == [
+        (1, 7, 0),
+        (0, 3, 1),
+        (1, 2, 5),
+        (1, 7, 6),
+    ]
     for empty in (Rows.joined([]), Rows.none()):
-        assert empty.offsets() == {}
         assert (empty.partition.size, empty.offset.size, empty.digest.size) == (0, 0, 0)
         assert empty.digest.dtype == np.uint64
 
@@ -150,11 +158,11 @@ def test_the_log_has_lost_what_is_below_its_start(start, lost):
 
 def test_a_log_that_ends_where_the_window_starts_was_not_cut():
     window = make_window({0: (10, 10)}, high_watermarks={0: 10})
-    assert stored_equals_landed(window, {}).balanced
+    assert stored_equals_landed(window, Coverage.none()).balanced
 
 
 def test_a_partition_that_is_no_part_of_the_window_is_outside_in_order():
-    found = {**without(), **{p: np.array([4, 5]) for p in (17, 9, 8, 1)}}
+    found = at({0: range(20), **{p: [4, 5] for p in (17, 9, 8, 1)}})
     [outside] = stored_equals_landed(WINDOW, found).findings
     assert outside.ranges == tuple(OffsetRange(p, 4, 6) for p in (1, 8, 9, 17))
 
@@ -173,14 +181,14 @@ def test_a_producer_outside_its_transaction_has_no_hole():
 
 def test_equation_3_counts_what_was_landed():
     result = parsed_plus_quarantined_equals_landed(
-        {0: np.array([1, 2, 3]), 1: np.array([7, 7])}, {0: np.array([1, 2])}, {1: np.array([7])}
+        at({0: [1, 2, 3], 1: [7, 7]}), at({0: [1, 2]}), at({1: [7]})
     )
     assert (result.expected, result.found) == (4, 3)
 
 
 def test_equation_3_distinguishes_a_row_parsed_twice_from_one_also_quarantined():
     result = parsed_plus_quarantined_equals_landed(
-        {0: np.arange(6)}, {0: np.array([0, 1, 1, 2, 3, 4])}, {0: np.array([3, 5, 5])}
+        at({0: range(6)}), at({0: [0, 1, 1, 2, 3, 4]}), at({0: [3, 5, 5]})
     )
     assert said(result) == [
         ("duplicate", [(1, 2), (5, 6)], "parsed or quarantined more than once"),
@@ -196,7 +204,7 @@ def test_equation_3_names_unreadable_files_altered_rows_and_what_is_left_unjudge
         unjudged=["no digest"],
     )
     result = parsed_plus_quarantined_equals_landed(
-        {0: np.arange(6)}, {0: np.array([0, 3])}, {0: np.array([5])}, table
+        at({0: range(6)}), at({0: [0, 3]}), at({0: [5]}), table
     )
     assert said(result) == [
         ("unreadable", [(1, 3)], "f.parquet"),

@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from threading import RLock
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from penstock_platform.extras import require_extra
 from penstock_platform.settings import Settings
 from penstock_platform.system_clock import SystemClock
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from penstock_platform.clock import Clock
     from penstock_platform.kafka.cluster import KafkaCluster
     from penstock_platform.lake.spark_connect import SparkConnect
+    from penstock_platform.lake.spark_content import SparkContent
     from penstock_platform.lake.tables import Lake
 
 T = TypeVar("T")
@@ -62,13 +64,19 @@ class Connections:
     def lake(self) -> Lake:
         from penstock_platform.lake.tables import Lake  # noqa: PLC0415
 
-        return Lake(self.settings)
+        return Lake(self.settings, self._spark_content)
 
     @cached_property
     def spark(self) -> SparkConnect:
         from penstock_platform.lake.spark_connect import SparkConnect  # noqa: PLC0415
 
         return SparkConnect(self.settings)
+
+    def _spark_content(self) -> SparkContent:
+        require_extra("pyspark")
+        from penstock_platform.lake.spark_content import SparkContent  # noqa: PLC0415 - 1.5 s
+
+        return SparkContent(self.spark)
 
     def shared(self, kind: type[T], make: Callable[[], T]) -> T:
         """What a feature keeps once for these connections: made by ``make`` when it is first asked

@@ -1,14 +1,14 @@
 """Half-open offset ranges: the vocabulary in which Penstock counts.
 
-Whole windows are compared as sorted NumPy arrays, so that five million offsets take a fraction of
-a second; the answers are ranges, so that a person can read them.
+Windows are compared as ``Spans``, sorted arrays of range ends, so that a window of a billion
+offsets takes no more memory than its gaps; the answers are ``OffsetRange``, so that a person can
+read them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +48,121 @@ class OffsetRange:
         return f"partition {self.partition} offsets {self.start}-{self.end - 1}"
 
 
-class Comparison(NamedTuple):
-    """What differs between a range and the offsets found for it."""
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Half-open spans of integers as parallel arrays, sorted, neither touching nor overlapping."""
 
-    missing: tuple[OffsetRange, ...]
-    duplicate: tuple[OffsetRange, ...]
-    outside: tuple[OffsetRange, ...]
+    start: Offsets
+    end: Offsets
+
+    @classmethod
+    def none(cls) -> Spans:
+        return cls(np.empty(0, np.int64), np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, spans: Iterable[tuple[int, int]]) -> Spans:
+        rows = sorted({(start, end) for start, end in spans if end > start})
+        return cls.merge(
+            np.fromiter((r[0] for r in rows), np.int64, len(rows)),
+            np.fromiter((r[1] for r in rows), np.int64, len(rows)),
+        )
+
+    @classmethod
+    def of_values(cls, values: Offsets) -> Spans:
+        """Of integers in any order, repeated or not."""
+        found = np.sort(values)
+        if not found.size:
+            return cls.none()
+        breaks = np.flatnonzero(np.diff(found) > 1) + 1
+        first = np.concatenate(([0], breaks))
+        last = np.concatenate((breaks, [found.size])) - 1
+        return cls(found[first], found[last] + 1)
+
+    @classmethod
+    def merge(cls, start: Offsets, end: Offsets) -> Spans:
+        """Spans that are sorted by start, and may touch or overlap. None of them is empty."""
+        if not start.size:
+            return cls(start, end)
+        reach = np.maximum.accumulate(end)
+        opens = np.concatenate(([True], start[1:] > reach[:-1]))
+        closes = np.concatenate((opens[1:], [True]))
+        return cls(start[opens], reach[closes])
+
+    @classmethod
+    def at_depth(cls, parts: Sequence[Spans], depth: int) -> Spans:
+        """The integers that at least ``depth`` of the parts hold."""
+        start = np.concatenate([part.start for part in parts] or [np.empty(0, np.int64)])
+        end = np.concatenate([part.end for part in parts] or [np.empty(0, np.int64)])
+        place, held = _steps(start, end)
+        return cls._where(place, held >= depth)
+
+    def __bool__(self) -> bool:
+        return bool(self.start.size)
+
+    @property
+    def count(self) -> int:
+        """How many integers they hold."""
+        return int((self.end - self.start).sum())
+
+    def minus(self, other: Spans) -> Spans:
+        """The integers that ``other`` does not hold."""
+        if not (self and other):
+            return self
+        place, mine, theirs = self._beside(other)
+        return self._where(place, (mine > 0) & (theirs == 0))
+
+    def both(self, other: Spans) -> Spans:
+        """The integers that ``other`` holds as well."""
+        if not (self and other):
+            return Spans.none()
+        place, mine, theirs = self._beside(other)
+        return self._where(place, (mine > 0) & (theirs > 0))
+
+    def clipped(self, first: int, end: int) -> Spans:
+        """Their parts within ``first <= n < end``."""
+        inside = (self.end > first) & (self.start < end)
+        return Spans(np.maximum(self.start[inside], first), np.minimum(self.end[inside], end))
+
+    def hold(self, values: Offsets) -> NDArray[np.bool_]:
+        """Which of the values lie in a span."""
+        if not self.start.size:
+            return np.zeros(values.size, dtype=bool)
+        at = np.searchsorted(self.start, values, side="right") - 1
+        mask: NDArray[np.bool_] = (at >= 0) & (values < self.end[at])
+        return mask
+
+    def pairs(self) -> list[tuple[int, int]]:
+        return list(zip(self.start.tolist(), self.end.tolist(), strict=True))
+
+    def ranges(self, partition: int) -> tuple[OffsetRange, ...]:
+        return tuple(OffsetRange(partition, start, end) for start, end in self.pairs())
+
+    def _beside(self, other: Spans) -> tuple[Offsets, Offsets, Offsets]:
+        """Where either begins or ends, and how many spans of each hold what follows there."""
+        mine, theirs = _steps(self.start, self.end), _steps(other.start, other.end)
+        place = np.union1d(mine[0], theirs[0])
+        return place, _held_at(place, *mine), _held_at(place, *theirs)
+
+    @classmethod
+    def _where(cls, place: Offsets, chosen: NDArray[np.bool_]) -> Spans:
+        """The spans from each chosen place to the next one. The last place only ends one."""
+        at = np.flatnonzero(chosen[:-1])
+        return cls.merge(place[at], place[at + 1])
+
+
+def _steps(start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+    """The places where spans in any order begin or end, each once and sorted, and how many of the
+    spans hold what follows."""
+    place, where = np.unique(np.concatenate((start, end)), return_inverse=True)
+    change = np.zeros(place.size, np.int64)
+    np.add.at(change, where, np.concatenate((np.ones_like(start), -np.ones_like(end))))
+    return place, np.cumsum(change)
+
+
+def _held_at(place: Offsets, steps: Offsets, held: Offsets) -> Offsets:
+    at = np.searchsorted(steps, place, side="right")
+    found: Offsets = np.concatenate(([0], held))[at]
+    return found
 
 
 def merge(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -118,37 +227,7 @@ def count(ranges: Iterable[OffsetRange]) -> int:
 
 def ranges_of(partition: int, offsets: Sequence[int] | Offsets) -> tuple[OffsetRange, ...]:
     """The ranges of these offsets, in any order, repeated or not."""
-    values = np.sort(np.asarray(offsets, dtype=np.int64))
-    if not values.size:
-        return ()
-    breaks = np.flatnonzero(np.diff(values) > 1) + 1
-    starts = values[np.concatenate(([0], breaks))]
-    ends = values[np.concatenate((breaks - 1, [values.size - 1]))] + 1
-    return tuple(OffsetRange(partition, int(s), int(e)) for s, e in zip(starts, ends, strict=True))
-
-
-def missing_and_duplicates(expected: OffsetRange, offsets: Offsets) -> Comparison:
-    """Compare a range with the offsets found for it, in any order and repeated or not.
-
-    ``offsets`` is a one-dimensional integer array. Duplicates are named once, however often they
-    are there. Offsets outside the range are listed apart; they are neither missing nor duplicate.
-    """
-    values = np.asarray(offsets, dtype=np.int64)
-    if np.any(values[1:] < values[:-1]):
-        values = np.sort(values)
-    if values.size == len(expected) and np.array_equal(
-        values, np.arange(expected.start, expected.end)
-    ):
-        return Comparison((), (), ())
-    low, high = np.searchsorted(values, (expected.start, expected.end))
-    outside = np.concatenate((values[:low], values[high:]))
-    inside = values[low:high]
-    duplicate = inside[1:][inside[1:] == inside[:-1]]
-    return Comparison(
-        missing=gaps(expected, inside),
-        duplicate=ranges_of(expected.partition, duplicate),
-        outside=ranges_of(expected.partition, outside),
-    )
+    return Spans.of_values(np.asarray(offsets, dtype=np.int64)).ranges(partition)
 
 
 def gaps(expected: OffsetRange, offsets: Offsets) -> tuple[OffsetRange, ...]:

@@ -4,6 +4,9 @@ A file that is gone or damaged is named with the offsets that it may hold (from 
 the manifest); the rows of the other files are read all the same. A store that cannot be asked at
 all is an error instead: an outage proves nothing about any file.
 
+A window of more than ``ROWS_HERE_MAX`` rows is read where the data is (``LargeWindows``); file by
+file only if that fails, so that the damaged file can be named.
+
 A window's *fingerprint* is a hash over its data and delete files as they are in the store now
 (path, size, ETag) and the table's columns. While it stays the same, so do the rows.
 """
@@ -11,10 +14,10 @@ A window's *fingerprint* is a hash over its data and delete files as they are in
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -28,39 +31,67 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import NestedField
 
 from penstock_platform.lake.errors import StoreError
-from penstock_platform.lake.model.digests import digest_of, row_digests
+from penstock_platform.lake.model.coverage import Coverage
+from penstock_platform.lake.model.digests import digest_of, digest_of_halves, row_digests
 from penstock_platform.lake.model.rows import Rows
-from penstock_platform.ranges import OffsetRange, Offsets
+from penstock_platform.lake.spark_session import CATALOG
+from penstock_platform.ranges import OffsetRange
 
 OFFSET_MAX = (1 << 63) - 1
+# Up to so many rows this process is faster than a Spark job: on two cores 300,000 rows of 200 bytes
+# take 0.53 s here and 0.87 s there, 2,000,000 about 3.5 s and 2.2 s.
+ROWS_HERE_MAX = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class WindowContent:
     """A window's rows in one snapshot of a table.
 
-    ``digest`` and ``rows`` are of what could be read. ``unreadable``: by file (its address and
+    ``coverage`` and ``digest`` are of what could be read. ``unreadable``: by file (its address and
     why), the offsets that may be in it. ``fingerprint`` is empty where a file is not there.
+    ``rows``: each row's digest; None for a window that is too large to hold them.
     """
 
-    rows: Rows
+    coverage: Coverage
     digest: str
     fingerprint: str
     unreadable: Mapping[str, tuple[OffsetRange, ...]]
     snapshot_id: int | None = None
+    rows: Rows | None = None
 
     @property
     def count(self) -> int:
-        return int(self.rows.offset.size)
+        return self.coverage.rows
 
-    def offsets(self) -> dict[int, Offsets]:
-        """Per partition, sorted, duplicates included."""
-        return self.rows.offsets()
+    @classmethod
+    def of_rows(
+        cls,
+        rows: Rows,
+        fingerprint: str,
+        unreadable: Mapping[str, tuple[OffsetRange, ...]],
+        snapshot_id: int | None,
+    ) -> WindowContent:
+        coverage = Coverage.of_rows(rows.partition, rows.offset)
+        digest = digest_of([rows.digest])
+        return cls(coverage, digest, fingerprint, unreadable, snapshot_id, rows)
 
     @classmethod
     def none(cls) -> WindowContent:
         """Of a table that is not there, or has no snapshot."""
-        return cls(Rows.none(), digest_of([]), _hash([]), {})
+        return cls.of_rows(Rows.none(), _hash([]), {}, None)
+
+
+class LargeWindows(Protocol):
+    """Reads windows that are too large for this process; ``SparkContent`` does."""
+
+    def read(self, table: str, window_id: str, snapshot_id: int) -> tuple[Coverage, str] | None:
+        """A window's offsets and digest in a snapshot; None where a file cannot be read."""
+
+    def altered(
+        self, table: str, window_id: str, before: int, now: int
+    ) -> tuple[OffsetRange, ...] | None:
+        """The offsets that are in both snapshots and have another row in the second; None where a
+        file cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +149,16 @@ class WindowFiles:
     """The files of some windows in one snapshot of a table, planned at once."""
 
     def __init__(
-        self, table: Table, store: FileStore, window_ids: Sequence[str], snapshot_id: int | None
+        self,
+        table: Table,
+        store: FileStore,
+        window_ids: Sequence[str],
+        snapshot_id: int | None,
+        large: Callable[[], LargeWindows] | None = None,
     ) -> None:
         self._table = table
         self._store = store
+        self._large = large
         self._scan = table.scan(
             row_filter=In("window_id", tuple(window_ids)),  # type: ignore[call-arg,arg-type]
             snapshot_id=snapshot_id,
@@ -155,20 +192,45 @@ class WindowFiles:
             lines.append(f"{file.content} {file.file_path} {found.size} {found.etag}")
         return _hash(lines if len(lines) > len(self._scan.projection().fields) else [])
 
+    def row_count(self, window_id: str) -> int:
+        """Rows in the window's data files, as the manifests say; those deleted since included."""
+        return sum(int(task.file.record_count) for task in self.by_window.get(window_id, []))
+
     def read(self, window_id: str) -> WindowContent:
-        """The window's rows. Raises StoreError."""
+        """What the window's rows are. Raises StoreError."""
         fingerprint = self.fingerprint(window_id)
-        parts: list[Rows] = []
+        if self.row_count(window_id) <= ROWS_HERE_MAX:
+            unreadable: dict[str, tuple[OffsetRange, ...]] = {}
+            rows = Rows.joined(list(self._parts(window_id, unreadable)))
+            return WindowContent.of_rows(rows, fingerprint, unreadable, self.snapshot_id)
+        if self._large is not None and fingerprint and self.snapshot_id is not None:
+            name = ".".join((CATALOG, *self._table.name()[-2:]))
+            found = self._large().read(name, window_id, self.snapshot_id)
+            if found is not None:
+                return WindowContent(*found, fingerprint, {}, self.snapshot_id)
+        return self._read_by_file(window_id, fingerprint)
+
+    def _read_by_file(self, window_id: str, fingerprint: str) -> WindowContent:
+        """The same, one file's rows in memory at a time."""
         unreadable: dict[str, tuple[OffsetRange, ...]] = {}
+        parts: list[Coverage] = []
+        total = 0
+        for rows in self._parts(window_id, unreadable):
+            parts = [Coverage.joined([*parts, Coverage.of_rows(rows.partition, rows.offset)])]
+            total += int(rows.digest.sum(dtype=np.uint64))
+        digest = digest_of_halves(total % (1 << 64), 0)
+        coverage = Coverage.joined(parts)
+        return WindowContent(coverage, digest, fingerprint, unreadable, self.snapshot_id)
+
+    def _parts(
+        self, window_id: str, unreadable: dict[str, tuple[OffsetRange, ...]]
+    ) -> Iterator[Rows]:
+        """The rows of each file; files that cannot be read are added to ``unreadable``."""
         for task in self.by_window.get(window_id, []):
             try:
-                parts += [_rows(batch) for batch in self._batches(task)]
+                yield Rows.joined([_rows(batch) for batch in self._batches(task)])
             except (OSError, pa.ArrowException, ValueError, KeyError) as error:
                 unreadable[self._reason(task, error)] = self._may_hold(task.file)
-        rows = Rows.joined(parts)
-        return WindowContent(
-            rows, digest_of([rows.digest]), fingerprint, unreadable, self.snapshot_id
-        )
 
     def _batches(self, task: FileScanTask) -> list[pa.RecordBatch]:
         scan = ArrowScan(

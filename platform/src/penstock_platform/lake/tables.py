@@ -11,14 +11,12 @@ snapshots' summaries, which name the windows they touched (table property
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote_plus
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -30,16 +28,15 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from sqlalchemy.exc import OperationalError
 
 from penstock_platform.archive.store import s3_client
-from penstock_platform.lake.content import FileStore, WindowContent, WindowFiles
+from penstock_platform.lake.content import FileStore, LargeWindows, WindowContent, WindowFiles
 from penstock_platform.lake.errors import LakeError, MissingTableError
 from penstock_platform.lake.spark_session import CATALOG, sqlite_path
+from penstock_platform.ranges import OffsetRange
 from penstock_platform.settings import Settings
 
 ATTEMPT_PROPERTY = "penstock.attempt"
 WINDOW_PROPERTY = "penstock.window-id"
 BUSY_TIMEOUT_SECONDS = 15
-
-Offsets = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,38 +61,21 @@ class LakeSnapshot:
 class Lake:
     """Tables are named as in Spark, ``lake.<namespace>.<table>``."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, large: Callable[[], LargeWindows] | None = None) -> None:
+        """``large`` opens what reads windows of more than ``ROWS_HERE_MAX`` rows; without it they
+        are read here, file by file."""
         self._settings = settings
+        self._large = large
         self._opened: SqlCatalog | None = None
 
     # --- rows ---------------------------------------------------------------------------------
 
-    def offsets(
-        self, table: str, window_id: str, snapshot_id: int | None = None
-    ) -> dict[int, Offsets]:
-        """The offsets of a window's rows, per partition, sorted, duplicates included.
-
-        Works on bronze, silver (``_kafka_partition`` …) and quarantine alike. 12 bytes a row
-        are held. Empty for a window or a table that is not there.
-        """
-        try:
-            found = self._table(table)
-        except MissingTableError:
-            return {}
-        names = {field.name for field in found.schema().fields}
-        prefix = "_kafka_" if "_kafka_offset" in names else ""
-        columns = (f"{prefix}partition", f"{prefix}offset")
-        parts: dict[int, list[Offsets]] = {}
-        for partition, offset in self._batches(found, window_id, columns, snapshot_id):
-            for p in np.unique(partition):
-                parts.setdefault(int(p), []).append(offset[partition == p])
-        return {p: np.sort(np.concatenate(arrays)) for p, arrays in sorted(parts.items())}
-
     def content(self, table: str, window_id: str) -> WindowContent:
         """A window's rows in the table's current snapshot, with their digests, and what cannot be
-        read of them. Empty for a table that is not there. 20 bytes a row are held.
+        read of them. Empty for a table that is not there.
 
-        Raises StoreError when the object store does not answer, LakeError.
+        Raises StoreError when the object store does not answer, LakeError; for a large window also
+        what its reader raises.
         """
         files = self.files(table, [window_id])
         return files.read(window_id) if files is not None else WindowContent.none()
@@ -106,20 +86,24 @@ class Lake:
         if found.metadata.snapshot_by_id(snapshot_id) is None:
             return None
         try:
-            return WindowFiles(found, self._store, [window_id], snapshot_id).read(window_id)
+            files = WindowFiles(found, self._store, [window_id], snapshot_id, self._large)
+            return files.read(window_id)
         except FileNotFoundError:  # its manifests were deleted
             return None
 
     def files(self, table: str, window_ids: Sequence[str]) -> WindowFiles | None:
         """The files of these windows in the table's current snapshot; None without the table."""
         try:
-            return WindowFiles(self._table(table), self._store, window_ids, None)
+            return WindowFiles(self._table(table), self._store, window_ids, None, self._large)
         except MissingTableError:
             return None
 
-    def coordinates(self, table: str, window_id: str) -> dict[int, Offsets]:
-        """``offsets`` under the name that the third equation uses."""
-        return self.offsets(table, window_id)
+    def altered(
+        self, table: str, window_id: str, before: int, now: int
+    ) -> tuple[OffsetRange, ...] | None:
+        """The offsets of a large window that have another row in snapshot ``now`` than in
+        ``before``; None where they cannot be compared."""
+        return self._large().altered(table, window_id, before, now) if self._large else None
 
     def first_rows(self, table: str, limit: int) -> pa.Table:
         """Up to ``limit`` rows of any table, in any order. Raises LakeError, MissingTableError."""
@@ -238,18 +222,6 @@ class Lake:
         start = metadata.snapshot_by_id(current) if current is not None else None
         if start is not None:
             yield from ancestors_of(start, metadata)
-
-    def _batches(
-        self, table: Table, window_id: str, columns: tuple[str, str], snapshot_id: int | None
-    ) -> Iterator[tuple[npt.NDArray[np.int32], Offsets]]:
-        scan = table.scan(
-            row_filter=_of(window_id), selected_fields=columns, snapshot_id=snapshot_id
-        )
-        for batch in scan.to_arrow_batch_reader():
-            yield (
-                batch.column(columns[0]).to_numpy(zero_copy_only=False),
-                batch.column(columns[1]).to_numpy(zero_copy_only=False),
-            )
 
     def _table(self, name: str) -> Table:
         catalog, _, identifier = name.partition(".")

@@ -31,6 +31,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from penstock_platform.lake.model.digests import digest_of_halves
+from penstock_platform.lake.spark_content import rows_as_of
 from penstock_platform.lake.spark_digests import digest_halves, row_digest
 from penstock_platform.landing.tables import (
     BRONZE_COLUMNS,
@@ -167,17 +168,8 @@ def _rows(spark: SparkSession, table: str, window: Window, job: LandingJob) -> D
         parts.append(window_rows(spark, window, job))
     if job.gone and job.recover_from is not None:
         inside = reduce(lambda a, b: a | b, (_within(r) for r in job.gone))
-        parts.append(rows_as_of(spark, table, window, job.recover_from).where(inside))
+        parts.append(rows_as_of(spark, table, window.window_id, job.recover_from).where(inside))
     return reduce(DataFrame.unionByName, parts) if parts else spark.table(table).limit(0)
-
-
-def rows_as_of(spark: SparkSession, table: str, window: Window, snapshot_id: int) -> DataFrame:
-    """The window's rows in a table as of one of its snapshots."""
-    return (
-        spark.read.option("versionAsOf", str(snapshot_id))
-        .table(table)
-        .where(sf.col("window_id") == window.window_id)
-    )
 
 
 def digest_as_of(spark: SparkSession, table: str, window: Window, snapshot_id: int) -> str | None:
@@ -185,7 +177,7 @@ def digest_as_of(spark: SparkSession, table: str, window: Window, snapshot_id: i
 
     None where the snapshot or one of its files is gone; other errors are raised.
     """
-    rows = rows_as_of(spark, table, window, snapshot_id)
+    rows = rows_as_of(spark, table, window.window_id, snapshot_id)
     try:
         found = rows.agg(*digest_halves(row_digest(rows.schema))).collect()[0]
     except PySparkException as error:
@@ -198,7 +190,7 @@ def digest_as_of(spark: SparkSession, table: str, window: Window, snapshot_id: i
 def _written(spark: SparkSession, table: LakeTable, window: Window, job: LandingJob) -> DataFrame:
     """The rows that this attempt has committed."""
     snapshot = snapshot_of_attempt(spark, table, job.attempt_id)
-    return rows_as_of(spark, table.name, window, snapshot or 0)
+    return rows_as_of(spark, table.name, window.window_id, snapshot or 0)
 
 
 def window_rows(spark: SparkSession, window: Window, job: LandingJob) -> DataFrame:

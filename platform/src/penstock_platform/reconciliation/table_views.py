@@ -13,19 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock_platform.connections import Connections
+from penstock_platform.lake.model.rows import altered_rows
 from penstock_platform.ranges import (
     OffsetRange,
-    Offsets,
     intersect,
     merge,
-    ranges_of,
     subtract,
 )
 from penstock_platform.reconciliation.model.books import Equation, EquationResult
 from penstock_platform.reconciliation.model.equations import (
     LogView,
     TableView,
-    altered_rows,
     parsed_plus_quarantined_equals_landed,
     stored_equals_landed,
 )
@@ -77,7 +75,7 @@ class Prover:
         receipts = self._receipts(table, window)  # before the rows: later landings make it stale
         content = self._penstock.lake.content(table, window.window_id)
         known = LogView(legal_holes=self._known_holes(window))
-        result = stored_equals_landed(window, content.offsets(), known)
+        result = stored_equals_landed(window, content.coverage, known)
         if not result.balanced or not _proves(content, receipts):
             view = self._view(table, window, receipts, content, whole=result.balanced)
             if view.altered and not view.why:
@@ -89,11 +87,11 @@ class Prover:
                 )
             view = replace(view, proven=self._proven(window) if not result.balanced else ())
             log = self._log(window, spec, result) if not result.balanced else known
-            result = stored_equals_landed(window, content.offsets(), log, view)
+            result = stored_equals_landed(window, content.coverage, log, view)
             if result.balanced and not _proves(content, receipts):
                 # Every row is as it was, and their sum is not.
                 view = replace(view, unjudged=(_unexplained(table),))
-                result = stored_equals_landed(window, content.offsets(), log, view)
+                result = stored_equals_landed(window, content.coverage, log, view)
         return _judged(replace(result, landing=_attempt(receipts)), {table: content})
 
     def parsed(self, window: Window, spec: TopicSpec) -> Judged:
@@ -111,15 +109,15 @@ class Prover:
             if not _proves(content, receipts):
                 unproven.append(table)
             whole = not content.unreadable
-            within = _ranges(landed.offsets())
+            within = landed.coverage.ranges()
             view = self._view(table, window, receipts, content, whole=whole, moved=within)
             views.append(view)
             views += _other_landing(table, receipts, landings)
         if landed.unreadable:
             said = f"landed rows cannot be read: {'; '.join(sorted(landed.unreadable))}"
             views.append(TableView(unjudged=(said,)))
-        good, bad = (content.offsets() for content in contents.values())
-        rows = landed.offsets()
+        good, bad = (content.coverage for content in contents.values())
+        rows = landed.coverage
         result = parsed_plus_quarantined_equals_landed(rows, good, bad, _joined(views))
         if result.balanced and unproven:
             views.append(TableView(unjudged=tuple(map(_unexplained, unproven))))
@@ -153,20 +151,13 @@ class Prover:
             return replace(view, unjudged=(said,))
         reference = self._reference(table, window, receipts)
         if reference is not None:
-            added = subtract(_ranges(content.offsets()), _ranges(reference.offsets()))
-            altered = altered_rows(content.rows, reference.rows)
-            return replace(
-                view,
-                altered=merge([*altered, *intersect(added, moved)]),
-                why=f"{table}: another content than in snapshot {reference.snapshot_id}, which "
-                "its receipt proves",
-            )
+            return self._beside(reference, table, window, content, moved)
         if not content.count:
             return view  # there is no content: what is absent says all
         if not whole:
             said = f"{table}: no kept snapshot proves the content of the rows that are there"
             return replace(view, unjudged=(said,))
-        return replace(view, altered=_ranges(content.offsets()))
+        return replace(view, altered=content.coverage.ranges())
 
     def _reference(
         self, table: str, window: Window, receipts: Sequence[Receipt]
@@ -185,6 +176,34 @@ class Prover:
         if source.kind is not SourceKind.SNAPSHOT or source.snapshot_id is None:
             return None
         return read[source.snapshot_id]
+
+    def _beside(
+        self,
+        reference: WindowContent,
+        table: str,
+        window: Window,
+        content: WindowContent,
+        moved: Sequence[OffsetRange],
+    ) -> TableView:
+        """How the rows' content differs from that of a snapshot which proves."""
+        view = TableView(unreadable=content.unreadable)
+        if content.rows is not None and reference.rows is not None:
+            altered: Sequence[OffsetRange] | None = altered_rows(content.rows, reference.rows)
+        elif content.unreadable or reference.snapshot_id is None or content.snapshot_id is None:
+            altered = None
+        else:
+            altered = self._penstock.lake.altered(
+                table, window.window_id, reference.snapshot_id, content.snapshot_id
+            )
+        if altered is None:
+            return replace(view, unjudged=(f"{table}: {TOO_LARGE}",))
+        added = subtract(content.coverage.ranges(), reference.coverage.ranges())
+        return replace(
+            view,
+            altered=merge([*altered, *intersect(added, moved)]),
+            why=f"{table}: another content than in snapshot {reference.snapshot_id}, which its "
+            "receipt proves",
+        )
 
     def _known_holes(self, window: Window) -> tuple[OffsetRange, ...]:
         """The offsets of this very window that a book says hold no record."""
@@ -205,6 +224,7 @@ class Prover:
         return proven
 
 
+TOO_LARGE = "too many rows to compare one by one while a file of theirs cannot be read"
 NARROWEST = "other content than the receipt's; no kept snapshot and no claim says which of them"
 
 
@@ -257,7 +277,3 @@ def _judged(result: EquationResult, contents: Mapping[str, WindowContent]) -> Ju
 
 def _attempt(receipts: Sequence[Receipt]) -> str:
     return receipts[-1].attempt_id if receipts else ""
-
-
-def _ranges(offsets: Mapping[int, Offsets]) -> tuple[OffsetRange, ...]:
-    return merge(r for p, found in offsets.items() for r in ranges_of(p, found))

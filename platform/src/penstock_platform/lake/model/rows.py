@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock_platform.lake.model.digests import Digests
-from penstock_platform.ranges import Offsets
+from penstock_platform.ranges import OffsetRange, Offsets, merge, ranges_of
 
 NO_OFFSETS: Offsets = np.empty(0, dtype=np.int64)
 
@@ -37,8 +37,19 @@ class Rows:
             np.concatenate([p.digest for p in parts]),
         )
 
-    def offsets(self) -> dict[int, Offsets]:
-        """Per partition, sorted, duplicates included."""
-        return {
-            int(p): np.sort(self.offset[self.partition == p]) for p in np.unique(self.partition)
-        }
+
+def altered_rows(found: Rows, reference: Rows) -> tuple[OffsetRange, ...]:
+    """Offsets that are in both and have a row in ``found`` that is not in ``reference``."""
+    changed: list[OffsetRange] = []
+    for p in np.unique(found.partition):
+        mine, theirs = found.partition == p, reference.partition == p
+        offsets, digests = found.offset[mine], found.digest[mine]
+        order = np.lexsort((reference.digest[theirs], reference.offset[theirs]))
+        known, good = reference.offset[theirs][order], reference.digest[theirs][order]
+        if not known.size:
+            continue
+        first = np.searchsorted(known, offsets)
+        shared = known[np.minimum(first, known.size - 1)] == offsets
+        same = shared & (good[np.minimum(first, known.size - 1)] == digests)
+        changed += ranges_of(int(p), offsets[shared & ~same])
+    return merge(changed)

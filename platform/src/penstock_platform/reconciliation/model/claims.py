@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock_client.audit import MonitoringEvent, TopicAccount
-from penstock_platform.ranges import OffsetRange, Offsets
+from penstock_platform.ranges import OffsetRange, Offsets, Spans
 from penstock_platform.reconciliation.model.audit_events import source_text
 from penstock_platform.windows.model.window import Window
 
@@ -75,48 +75,6 @@ class StoredRecords:
             _, first = np.unique(self.offset, return_index=True)
             return self.take(first)
         return self
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """Half-open spans of integers as parallel arrays, sorted, neither touching nor overlapping."""
-
-    start: Offsets
-    end: Offsets
-
-    @classmethod
-    def of(cls, spans: Iterable[tuple[int, int]]) -> Spans:
-        rows = sorted(set(spans))
-        return cls.merge(
-            np.fromiter((r[0] for r in rows), np.int64, len(rows)),
-            np.fromiter((r[1] for r in rows), np.int64, len(rows)),
-        )
-
-    @classmethod
-    def merge(cls, start: Offsets, end: Offsets) -> Spans:
-        """Spans that are sorted by start, and may overlap."""
-        if not start.size:
-            return cls(start, end)
-        reach = np.maximum.accumulate(end)
-        opens = np.concatenate(([True], start[1:] > reach[:-1]))
-        closes = np.concatenate((opens[1:], [True]))
-        return cls(start[opens], reach[closes])
-
-    def clipped(self, first: int, end: int) -> Spans:
-        """Their parts within ``first <= n < end``."""
-        inside = (self.end > first) & (self.start < end)
-        return Spans(np.maximum(self.start[inside], first), np.minimum(self.end[inside], end))
-
-    def hold(self, values: Offsets) -> NDArray[np.bool_]:
-        """Which of the values lie in a span."""
-        if not self.start.size:
-            return np.zeros(values.size, dtype=bool)
-        at = np.searchsorted(self.start, values, side="right") - 1
-        mask: NDArray[np.bool_] = (at >= 0) & (values < self.end[at])
-        return mask
-
-    def pairs(self) -> list[tuple[int, int]]:
-        return list(zip(self.start.tolist(), self.end.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,8 @@
 """The equations that hold between the log and the lake, as pure functions.
 
 Expectations come from the window object, never from the data under test; answers are exact ranges,
-never a ratio. As many records lost as duplicated is MIXED, not balanced.
-
-Offsets are one-dimensional int64 arrays per partition, in any order, repeated as often as they are
-in the table.
+never a ratio. As many records lost as duplicated is MIXED, not balanced. What is in a table is
+given as ``Coverage``: no more than its gaps and repetitions are held, however many rows there are.
 """
 
 from __future__ import annotations
@@ -12,19 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from penstock_platform.lake.model.rows import NO_OFFSETS, Rows
+from penstock_platform.lake.model.coverage import Coverage
 from penstock_platform.ranges import (
     OffsetRange,
-    Offsets,
+    Spans,
     by_partition,
     count,
     intersect,
     merge,
-    missing_and_duplicates,
-    ranges_of,
     subtract,
 )
 from penstock_platform.reconciliation.model.books import (
@@ -83,26 +76,9 @@ class TableView:
         return [f for f in found if f is not None]
 
 
-def altered_rows(found: Rows, reference: Rows) -> tuple[OffsetRange, ...]:
-    """Offsets that are in both and have a row in ``found`` that is not in ``reference``."""
-    changed: list[OffsetRange] = []
-    for p in np.unique(found.partition):
-        mine, theirs = found.partition == p, reference.partition == p
-        offsets, digests = found.offset[mine], found.digest[mine]
-        order = np.lexsort((reference.digest[theirs], reference.offset[theirs]))
-        known, good = reference.offset[theirs][order], reference.digest[theirs][order]
-        if not known.size:
-            continue
-        first = np.searchsorted(known, offsets)
-        shared = known[np.minimum(first, known.size - 1)] == offsets
-        same = shared & (good[np.minimum(first, known.size - 1)] == digests)
-        changed += ranges_of(int(p), _distinct(offsets[shared & ~same]))
-    return merge(changed)
-
-
 def stored_equals_landed(
     window: Window,
-    landed: Mapping[int, Offsets],
+    landed: Coverage,
     log: LogView | None = None,
     table: TableView | None = None,
 ) -> EquationResult:
@@ -122,12 +98,12 @@ def stored_equals_landed(
     duplicate: list[OffsetRange] = []
     outside: list[OffsetRange] = []
     for r in window.ranges:
-        found = missing_and_duplicates(r, landed.get(r.partition, NO_OFFSETS))
-        missing += found.missing
-        duplicate += found.duplicate
-        outside += found.outside
-    for partition in set(landed) - {r.partition for r in window.ranges}:
-        outside += ranges_of(partition, landed[partition])
+        whole, found = Spans.of([(r.start, r.end)]), landed.there(r.partition)
+        missing += whole.minus(found).ranges(r.partition)
+        outside += found.minus(whole).ranges(r.partition)
+        duplicate += landed.repeated(r.partition).both(whole).ranges(r.partition)
+    for partition in landed.partitions - {r.partition for r in window.ranges}:
+        outside += landed.there(partition).ranges(partition)
     lost = subtract(missing, legal)
     content = table.findings(lost)
     lost = subtract(lost, [r for f in content if f.kind == "unreadable" for r in f.ranges])
@@ -153,22 +129,21 @@ def stored_equals_landed(
     ]
     kept = tuple(f for f in findings if f is not None)
     expected = window.record_count - count(intersect(window.ranges, legal))
-    rows = sum(int(offsets.size) for offsets in landed.values())
     return EquationResult(
         equation=Equation.STORED_EQUALS_LANDED,
         state=state_of_findings(kept),
         expected=expected,
         found=window.record_count - count(missing),
         findings=kept,
-        detail={"rows": rows, "legal_holes": count(intersect(window.ranges, legal))},
+        detail={"rows": landed.rows, "legal_holes": count(intersect(window.ranges, legal))},
         legal=intersect(window.ranges, legal),
     )
 
 
 def parsed_plus_quarantined_equals_landed(
-    landed: Mapping[int, Offsets],
-    parsed: Mapping[int, Offsets],
-    quarantined: Mapping[int, Offsets],
+    landed: Coverage,
+    parsed: Coverage,
+    quarantined: Coverage,
     table: TableView | None = None,
 ) -> EquationResult:
     """Equation 3: the coordinates of silver and quarantine together are those of bronze, each once.
@@ -181,19 +156,16 @@ def parsed_plus_quarantined_equals_landed(
     twice: list[OffsetRange] = []
     both: list[OffsetRange] = []
     expected = 0
-    for p in {*landed, *parsed, *quarantined}:
-        wanted = _distinct(landed.get(p, NO_OFFSETS))
-        expected += int(wanted.size)
-        good, bad = (np.sort(tier.get(p, NO_OFFSETS)) for tier in (parsed, quarantined))
-        found = np.sort(np.concatenate((good, bad)), kind="stable")
-        if np.array_equal(wanted, found):
-            continue
-        repeated = _distinct(found[1:][found[1:] == found[:-1]])
-        shared = repeated[_held(good, repeated) & _held(bad, repeated)]
-        missing += ranges_of(p, wanted[~_held(found, wanted)])
-        outside += ranges_of(p, found[~_held(wanted, found)])
-        both += ranges_of(p, shared)
-        twice += ranges_of(p, repeated[~_held(shared, repeated)])
+    for p in landed.partitions | parsed.partitions | quarantined.partitions:
+        wanted, good, bad = (tier.there(p) for tier in (landed, parsed, quarantined))
+        found = Spans.at_depth([good, bad], 1)
+        shared = good.both(bad)
+        repeated = Spans.at_depth([parsed.repeated(p), quarantined.repeated(p)], 1)
+        expected += wanted.count
+        missing += wanted.minus(found).ranges(p)
+        outside += found.minus(wanted).ranges(p)
+        both += shared.ranges(p)
+        twice += repeated.minus(shared).ranges(p)
     content = (table or TableView()).findings(missing)
     absent = subtract(missing, [r for f in content if f.kind == "unreadable" for r in f.ranges])
     findings = [
@@ -211,8 +183,8 @@ def parsed_plus_quarantined_equals_landed(
         found=expected - count(missing),
         findings=kept,
         detail={
-            "parsed": sum(int(offsets.size) for offsets in parsed.values()),
-            "quarantined": sum(int(offsets.size) for offsets in quarantined.values()),
+            "parsed": parsed.rows,
+            "quarantined": quarantined.rows,
         },
     )
 
@@ -238,22 +210,6 @@ def _truncated(window: Window) -> tuple[OffsetRange, ...]:
         for p in window.partitions
         if p.high_watermark < p.start
     )
-
-
-def _distinct(offsets: Offsets) -> Offsets:
-    """Sorted, each once. (numpy.unique hashes integers, which is many times slower here.)"""
-    values: Offsets = np.sort(offsets)
-    kept: Offsets = values[np.concatenate(([True], values[1:] != values[:-1]))[: values.size]]
-    return kept
-
-
-def _held(values: Offsets, asked: Offsets) -> NDArray[np.bool_]:
-    """Which of ``asked`` are among the sorted ``values``."""
-    if not values.size:
-        return np.zeros(asked.size, dtype=bool)
-    at = np.minimum(np.searchsorted(values, asked), values.size - 1)
-    mask: NDArray[np.bool_] = values[at] == asked
-    return mask
 
 
 def _finding(kind: str, ranges: Iterable[OffsetRange], detail: str = "") -> Finding | None:

@@ -46,6 +46,7 @@ from penstock_platform.clock import from_iso
 from penstock_platform.ranges import (
     OffsetRange,
     Offsets,
+    Spans,
     count,
     gaps,
     intersect,
@@ -62,7 +63,6 @@ from penstock_platform.reconciliation.model.books import (
 from penstock_platform.reconciliation.model.claims import (
     Claims,
     Producer,
-    Spans,
     StoredRecords,
     producers_of,
 )
