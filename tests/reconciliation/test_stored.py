@@ -9,13 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from held_records import HeldRecords
 
 from penstock_client.audit import AuditHeader, record_digest
 from penstock_platform.connections import Connections
+from penstock_platform.lake import spark_content
 from penstock_platform.landing.attempt import land_window
-from penstock_platform.ranges import OffsetRange
+from penstock_platform.ranges import OffsetRange, Spans
+from penstock_platform.reconciliation import confirmation
 from penstock_platform.reconciliation import spark_stored as stored
-from penstock_platform.reconciliation.spark_stored import stored_records
+from penstock_platform.reconciliation.confirmation import Remaining
+from penstock_platform.reconciliation.model.confirmed import ClaimTable
+from penstock_platform.reconciliation.spark_stored import SparkClaims, stored_records
 
 pytestmark = [pytest.mark.services, pytest.mark.xdist_group("lake")]
 
@@ -103,6 +108,83 @@ def test_several_windows_and_narrow_ranges_batch_by_batch(
     assert found[1].offset.tolist() == list(range(20))
     assert stored_records(spark, windows[:1], wanted)[0].offset.tolist() == [8, 9]
     assert stored_records(spark, windows, []) == {}
+
+
+def test_claims_are_summed_where_the_data_is_as_record_by_record(
+    penstock: Connections, desk: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two windows of two partitions, three producers and records without header."""
+    monkeypatch.setattr(stored, "PIECES_PER_READ", 3)
+    monkeypatch.setattr(stored, "RANGES_IN_FILTER_MAX", 2)
+    monkeypatch.setattr(stored, "PIECE_BITS", 4)
+    monkeypatch.setattr(spark_content, "CHUNK_BITS", 5)
+    monkeypatch.setattr(spark_content, "CHUNK_OFFSETS", 32)
+    rng = random.Random(3)
+    topic = desk("claims", partitions=2)
+    windows = []
+    for _ in range(2):
+        owners = [rng.choice([0, 7, 8, 2**62]) for _ in range(240)]
+        topic.send(
+            (i % 2, None, b"%d" % i, [audited(owner, i // 3)] if owner else [])
+            for i, owner in enumerate(owners)
+        )
+        windows.append(topic.freeze())
+        land_window(penstock, windows[-1])
+    everything = [OffsetRange(0, 0, 240), OffsetRange(1, 0, 240)]
+    held = HeldRecords(stored_records(penstock.spark.session(), windows, everything))
+    claims = SparkClaims(penstock.spark, "test")
+
+    edges = {p: sorted(rng.sample(range(240), 20)) for p in (0, 1)}
+    rows = [
+        (p, start, end, rng.choice([7, 8, 2**62]), 120)
+        for p, found in edges.items()
+        for start, end in zip(found[::2], found[1::2], strict=True)
+    ]
+    rows.append((1, 230, 300, 7, 120))
+    columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
+    table = ClaimTable(*columns[:4], np.zeros(len(rows), np.uint64), columns[4])
+    ours, theirs = claims.sums(windows, table), held.sums(windows, table)
+    for name in ("rows", "own", "digest", "first", "last"):
+        assert getattr(ours, name).tolist() == getattr(theirs, name).tolist(), name
+    assert ours.own.any()
+
+    ranges = [OffsetRange(p, s, e) for p, s, e, *_ in rows if e <= 240]
+    assert_same(claims.remaining(windows, ranges), held.remaining(windows, ranges))
+    assert_same(claims.remaining(windows, ranges[:1]), held.remaining(windows, ranges[:1]))
+    assert claims.remaining(windows, []) == Remaining()
+    for most in (100, 5):  # of 480 records some 360 have a header
+        monkeypatch.setattr(confirmation, "REMAINING_MAX", most)
+        some = [OffsetRange(0, 3, 130)] if most == 100 else everything
+        assert_same(claims.remaining(windows, some), held.remaining(windows, some))
+    incarnation, sequence = np.array([7, 8, 9], np.int64), np.array([11, 12, 13], np.int64)
+    again = claims.with_sequences(windows, ranges, incarnation, sequence)
+    assert_records(again, held.with_sequences(windows, ranges, incarnation, sequence))
+    assert claims.with_sequences(windows, [], incarnation, sequence) == {}
+
+
+def assert_same(ours: Remaining, theirs: Remaining) -> None:
+    ours_bare, theirs_bare = (
+        {p: spans.pairs() for p, spans in found.unstamped.items() if spans}
+        for found in (ours, theirs)
+    )
+    brought = {
+        p: Spans.of_values(found.offset[found.incarnation <= 0]).pairs()
+        for p, found in ours.records.items()
+        if (found.incarnation <= 0).any()
+    }
+    assert {**ours_bare, **brought} == theirs_bare
+    assert {p: spans.pairs() for p, spans in ours.unread.items()} == {
+        p: spans.pairs() for p, spans in theirs.unread.items()
+    }
+    audited_ones = {p: found.take(found.incarnation > 0) for p, found in ours.records.items()}
+    assert_records({p: found for p, found in audited_ones.items() if len(found)}, theirs.records)
+
+
+def assert_records(ours: Any, theirs: Any) -> None:
+    assert ours.keys() == theirs.keys()
+    for p in ours:
+        for name in ("offset", "incarnation", "sequence", "digest"):
+            assert getattr(ours[p], name).tolist() == getattr(theirs[p], name).tolist()
 
 
 def found_numbers(found: Any) -> tuple[list[int], list[int], list[int]]:

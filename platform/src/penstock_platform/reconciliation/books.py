@@ -8,7 +8,7 @@ Run again at any time: a proof only reads, and its book supersedes the one befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -16,7 +16,9 @@ from penstock_platform.clock import to_iso
 from penstock_platform.connections import Connections
 from penstock_platform.extras import require_extra
 from penstock_platform.kafka.errors import ClusterError
+from penstock_platform.lake.spark_connect import SparkUnavailableError
 from penstock_platform.ranges import OffsetRange, intersect, merge, subtract
+from penstock_platform.reconciliation.confirmation import ClaimReader
 from penstock_platform.reconciliation.evidence import EvidenceReader
 from penstock_platform.reconciliation.model.books import (
     Book,
@@ -36,6 +38,8 @@ from penstock_platform.windows.store import WindowStore
 from penstock_platform.windows.truncations import lost_from_log
 
 CODE_VERSION = version("penstock-platform")
+# Windows of so many records together are read by this process; a Spark job takes 0.3 s at least.
+RECORDS_HERE_MAX = 50_000
 
 
 class Bookkeeper:
@@ -87,7 +91,9 @@ class Bookkeeper:
         first = landed.result(Equation.STORED_EQUALS_LANDED) if landed is not None else None
         findings = first.findings if first is not None else ()
         unlanded = [r for f in findings if f.kind in ABSENT for r in f.ranges]
-        result, evidence = self._evidence().judge(window, spec, self._stored, unlanded)
+        result, evidence = self._evidence().judge(
+            window, spec, self._stored, unlanded, self._claims_of(window)
+        )
         return self.archive(window, [replace(result, landing=landing)], spec, evidence=evidence)
 
     def archive(
@@ -138,22 +144,31 @@ class Bookkeeper:
         """Offsets whose producers acknowledged other records than those in bronze; none where
         producers' events cannot be read now."""
         try:
-            result, _ = self._evidence().judge(window, spec, self._stored_here)
-        except ClusterError:
+            result, _ = self._evidence().judge(
+                window, spec, self._stored, large=self._claims_of(window)
+            )
+        except (ClusterError, SparkUnavailableError):
             return ()
         return [r for f in result.findings if f.kind == "corrupt" for r in f.ranges]
 
-    def _stored_here(
-        self, windows: Sequence[Window], wanted: Sequence[OffsetRange]
-    ) -> Mapping[int, StoredRecords]:
-        """What ``_stored`` gives, read without Spark."""
-        return stored_rows(self._penstock.lake, windows, wanted)
+    def _claims_of(self, window: Window) -> Callable[[], ClaimReader]:
+        """Opens what looks at the records of a large window."""
+
+        def opened() -> ClaimReader:
+            require_extra("pyspark")
+            from penstock_platform.reconciliation.spark_stored import SparkClaims  # noqa: PLC0415
+
+            return SparkClaims(self._penstock.spark, f"penstock/books/{window.window_id}")
+
+        return opened
 
     def _stored(
         self, windows: Sequence[Window], wanted: Sequence[OffsetRange]
     ) -> Mapping[int, StoredRecords]:
         if not any(len(r) for r in wanted):
             return {}
+        if sum(window.record_count for window in windows) <= RECORDS_HERE_MAX:
+            return stored_rows(self._penstock.lake, windows, wanted)
         require_extra("pyspark")
         from penstock_platform.reconciliation.spark_stored import stored_records  # noqa: PLC0415 - pyspark
 

@@ -19,21 +19,20 @@ from datetime import datetime
 from itertools import chain
 from typing import Protocol
 
-import numpy as np
-
 from penstock_client.audit import MonitoringEvent
 from penstock_platform.clock import Clock, from_iso, to_iso
 from penstock_platform.kafka.errors import UnknownTopicError
 from penstock_platform.kafka.model import PartitionOffsets, TopicRef
 from penstock_platform.ranges import (
     OffsetRange,
+    Spans,
     by_partition,
     count,
-    gaps,
     intersect,
     merge,
     subtract,
 )
+from penstock_platform.reconciliation.confirmation import ClaimReader, look_at
 from penstock_platform.reconciliation.model.audit_events import (
     MalformedEvent,
     PlacedEvent,
@@ -43,6 +42,7 @@ from penstock_platform.reconciliation.model.audit_events import (
 )
 from penstock_platform.reconciliation.model.books import Equation, EquationResult
 from penstock_platform.reconciliation.model.claims import StoredRecords, producers_of, tails
+from penstock_platform.reconciliation.model.confirmed import NOTHING_CONFIRMED, Confirmed
 from penstock_platform.reconciliation.model.evidence import Circumstances, produced_equals_stored
 from penstock_platform.reconciliation.model.overlap import (
     claims_within,
@@ -61,6 +61,8 @@ HORIZON_GRACES = 4
 # So many malformed records are counted by source; more count as events that are away.
 MALFORMED_MAX = 10_000
 MALFORMED_SOURCES_IN_BOOK = 5
+# More records than that are looked at where they are (36 bytes each if they are read).
+RECORDS_READ_MAX = 500_000
 # Reads the values of bronze rows: (table, window id) to (partition, offset, value) in any order.
 BronzeValues = Callable[[str, str], Iterator[tuple[int, int, bytes | None]]]
 # Reads stored records: the windows to look in, and the offsets that are wanted, by partition.
@@ -158,10 +160,12 @@ class EvidenceReader:
         spec: TopicSpec,
         stored: StoredReader,
         unlanded: Sequence[OffsetRange] = (),
+        large: Callable[[], ClaimReader] | None = None,
     ) -> tuple[EquationResult, dict[str, int | str]]:
         """Equation 2 for a window: its outcome, and what was read, for the book.
 
-        ``unlanded`` are the offsets that equation 1 misses in the lake.
+        ``unlanded`` are the offsets that equation 1 misses in the lake. ``large`` opens what looks
+        at more than ``RECORDS_READ_MAX`` records; without it they are all read by ``stored``.
         """
         read = self.read(window, spec)
         # After the events: whatever they claim was in the log when its end is asked for.
@@ -176,10 +180,15 @@ class EvidenceReader:
         producers = producers_of(window.topic, read.events, window.topic_id)
         before = tails(window, producers)
         covering = self._covering(window, before)
-        records = stored([*covering, window], [*before, *window.ranges])
+        wanted = [*before, *window.ranges]
+        confirmed = NOTHING_CONFIRMED
+        if large is not None and count(wanted) > RECORDS_READ_MAX:
+            records, confirmed = look_at(large(), [*covering, window], wanted, producers)
+        else:
+            records = stored([*covering, window], wanted)
         awaited = self._not_landed(covering)
         if not spec.compacted:  # of a compacted topic a record may be gone for good
-            awaited += self._not_there(covering, before, records)
+            awaited += self._not_there(covering, before, records, confirmed)
         now = self._clock.now()
         evidence_gaps = EvidenceGaps(
             audit_topic_missing=read.audit_topic_missing,
@@ -198,6 +207,7 @@ class EvidenceReader:
                 unlanded=unlanded,
                 gaps=evidence_gaps,
             ),
+            confirmed,
         )
         return result, read.summary(now)
 
@@ -340,6 +350,7 @@ class EvidenceReader:
         windows: Sequence[Window],
         wanted: Sequence[OffsetRange],
         records: Mapping[int, StoredRecords],
+        confirmed: Confirmed,
     ) -> list[OffsetRange]:
         """The wanted offsets of those windows that the table does not have now, whether their books
         know it or not: landing the window again brings them back. Not where a person accepted it.
@@ -350,9 +361,9 @@ class EvidenceReader:
             if book is not None and book.accepts(Equation.STORED_EQUALS_LANDED):
                 continue
             for r in intersect(wanted, window.ranges):
-                found = records.get(r.partition, StoredRecords.none()).in_order().offset
-                low, high = np.searchsorted(found, (r.start, r.end))
-                absent += gaps(r, found[low:high])
+                found = Spans.of_values(records.get(r.partition, StoredRecords.none()).offset)
+                known = Spans.at_depth([found, *confirmed.every(r.partition)], 1)
+                absent += Spans.of([(r.start, r.end)]).minus(known).ranges(r.partition)
         return absent
 
     def _audit_place(self, audit: TopicRef, since: datetime | None) -> dict[int, int]:

@@ -57,6 +57,18 @@ class StoredRecords:
             raise ValueError(f"arrays of different lengths: {[a.size for a in arrays]}")
         return cls(*arrays)
 
+    @classmethod
+    def joined(cls, parts: Sequence[StoredRecords]) -> StoredRecords:
+        """Those of all the parts, of which there is at least one."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([p.offset for p in parts]),
+            np.concatenate([p.incarnation for p in parts]),
+            np.concatenate([p.sequence for p in parts]),
+            np.concatenate([p.digest for p in parts]),
+        )
+
     def __len__(self) -> int:
         return int(self.offset.size)
 
@@ -94,8 +106,19 @@ class Claims:
             np.fromiter((r[2] for r in rows), np.uint64, len(rows)),
         )
 
+    @classmethod
+    def none(cls) -> Claims:
+        return cls.of(())
+
     def __len__(self) -> int:
         return int(self.start.size)
+
+    def without(self, others: Claims) -> Claims:
+        """Those that do not begin where one of the others does."""
+        if not len(others):
+            return self
+        kept = ~np.isin(self.start, others.start)
+        return Claims(self.start[kept], self.end[kept], self.digest[kept])
 
     def merged(self) -> Spans:
         """The claimed offsets."""

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock_client.audit import OFFSET_MAX, MonitoringEvent
+from penstock_client.audit import MonitoringEvent
 from penstock_platform.clock import from_iso
 from penstock_platform.ranges import (
     OffsetRange,
@@ -66,14 +66,21 @@ from penstock_platform.reconciliation.model.claims import (
     StoredRecords,
     producers_of,
 )
+from penstock_platform.reconciliation.model.confirmed import NOTHING_CONFIRMED, Confirmed
 from penstock_platform.reconciliation.model.unjudged import (
     EvidenceGaps,
     UnjudgedDigests,
     digest_findings,
     gap_findings,
 )
+from penstock_platform.reconciliation.model.window_records import (
+    WindowRecords,
+    only_stamped,
+    within,
+)
 from penstock_platform.windows.model.window import Window
 
+TOO_MANY = "no confirmed claim has them, and they are too many to be looked at one by one"
 SEQUENCES = 0  # the partition in ranges of sequences, so that the same functions apply to them
 
 
@@ -113,6 +120,7 @@ def produced_equals_stored(
     stored: Mapping[int, StoredRecords],
     events: Iterable[MonitoringEvent],
     circumstances: Circumstances,
+    confirmed: Confirmed = NOTHING_CONFIRMED,
 ) -> EquationResult:
     """Judge one window by the events that can concern it.
 
@@ -120,25 +128,21 @@ def produced_equals_stored(
     ``claims.tails``; a claim that reaches further back keeps its digest unjudged
     (``digests_unjudged``). ``events`` are all that were published since the window before was
     frozen, in any order.
+
+    The records of ``confirmed`` claims may be left out of ``stored``, but for those whose sequence
+    one of the others has too; so may records without audit header that ``confirmed`` names.
     """
     producers = producers_of(window.topic, events, window.topic_id)
-    records = {p: found.in_order() for p, found in stored.items()}
-    copies = _copies(window, records, producers)
+    records = WindowRecords.of(window, stored, confirmed)
+    copies = _copies(records, producers)
     tally = _Tally()
     for r in window.ranges:
-        _judge_partition(
-            r, records.get(r.partition, StoredRecords.none()), producers, copies, tally
-        )
-    unstamped = [
-        found
-        for r in window.ranges
-        if (there := records.get(r.partition)) is not None
-        for found in ranges_of(r.partition, _within(there, r).offset[~_stamped(_within(there, r))])
-    ]
+        _judge_partition(r, records, producers, copies, tally)
+    unstamped = records.unstamped()
     findings = [
         *_damage(window, producers, copies, tally, circumstances),
-        *_dues(window, producers, records, tally, circumstances),
-        *_unjudged(window, producers, records, tally, circumstances),
+        *_dues(producers, records, tally, circumstances),
+        *_unjudged(producers, records, tally, circumstances),
         *_reported(window, producers, tally),
     ]
     if unstamped:
@@ -151,7 +155,7 @@ def produced_equals_stored(
         found=tally.claimed - missing,
         findings=tuple(findings),
         detail={
-            "stored": sum(len(_within(found, r)) for r, found in _by_range(window, records)),
+            "stored": records.count(),
             "unstamped": count(unstamped),
             "incarnations": len(producers),
             "events": sum(len(producer.numbers) for producer in producers.values()),
@@ -163,26 +167,32 @@ def produced_equals_stored(
 
 def _judge_partition(
     r: OffsetRange,
-    records: StoredRecords,
+    records: WindowRecords,
     producers: Mapping[int, Producer],
     copies: Mapping[int, tuple[OffsetRange, ...]],
     tally: _Tally,
 ) -> None:
-    by_incarnation = _split(records)
+    by_incarnation = records.by_incarnation(r.partition)
+    confirmed = records.confirmed
+    unread = confirmed.unread.get(r.partition, Spans.none())
     for incarnation in sorted({*by_incarnation, *producers}):
         own = by_incarnation.get(incarnation, StoredRecords.none())
         producer = producers.get(incarnation)
         claims = producer.claims.get(r.partition) if producer else None
-        here = _within(own, r)
+        here = within(own, r)
         loose = subtract(ranges_of(r.partition, here.offset), copies.get(incarnation, ()))
         if producer is None:
             _add(tally.unclaimed, incarnation, loose)
             continue
         if claims is not None:
             spans = claims.merged().clipped(r.start, r.end)
-            tally.claimed += int((spans.end - spans.start).sum())
-            _add(tally.missing, incarnation, _missing(r.partition, spans, own.offset))
-            _judge_digests(r, claims, own, incarnation, tally)
+            tally.claimed += spans.count
+            held = confirmed.of(incarnation, r.partition)
+            tally.digests_judged += int(((held.end > r.start) & (held.end <= r.end)).sum())
+            left = claims.without(held)
+            looked_at = left.merged().clipped(r.start, r.end).minus(unread)
+            _add(tally.missing, incarnation, _missing(r.partition, looked_at, own.offset))
+            _judge_digests(r, left, own, incarnation, tally)
             here = here.take(~spans.hold(here.offset))
         given_up = producer.failed.hold(here.sequence)
         again = producer.sequences.hold(here.sequence) & ~given_up
@@ -231,15 +241,15 @@ def _judge_digests(
 
 
 def _copies(
-    window: Window, records: Mapping[int, StoredRecords], producers: Mapping[int, Producer]
+    records: WindowRecords, producers: Mapping[int, Producer]
 ) -> dict[int, tuple[OffsetRange, ...]]:
     """Offsets in the window that hold a sequence stored elsewhere too, by incarnation.
 
     Of the records of one sequence the claimed one is the original, else the first stored.
     """
     parts: list[tuple[NDArray[Any], ...]] = []
-    for p, found in records.items():
-        stamped = found.take(_stamped(found))
+    for p, found in records.records.items():
+        stamped = only_stamped(found)
         if len(stamped):
             claimed = _claimed(p, stamped, producers)
             place = np.full(len(stamped), p, np.int64)
@@ -263,7 +273,7 @@ def _copies(
     copies: dict[int, list[OffsetRange]] = {}
     for i, p in {(int(incarnation[k]), int(place[k])) for k in found_at}:
         chosen = found_at[(incarnation[found_at] == i) & (place[found_at] == p)]
-        _add(copies, i, intersect(ranges_of(p, offset[chosen]), window.ranges))
+        _add(copies, i, intersect(ranges_of(p, offset[chosen]), records.window.ranges))
     return {i: merge(ranges) for i, ranges in copies.items()}
 
 
@@ -329,19 +339,19 @@ def _beyond_log_end(
 
 
 def _unjudged(
-    window: Window,
     producers: Mapping[int, Producer],
-    records: Mapping[int, StoredRecords],
+    records: WindowRecords,
     tally: _Tally,
     circumstances: Circumstances,
 ) -> list[Finding]:
     """What keeps the window from being BALANCED because it could not be judged."""
+    window = records.window
     over = _grace_is_over(window, circumstances)
     gaps = circumstances.gaps
     taking_part = {
         int(incarnation)
-        for r, found in _by_range(window, records)
-        for incarnation in np.unique(_within(found, r).incarnation)
+        for _, found in records.in_window()
+        for incarnation in np.unique(found.incarnation)
         if incarnation > 0
     }
     for incarnation, producer in producers.items():
@@ -363,17 +373,22 @@ def _grace_is_over(window: Window, circumstances: Circumstances) -> bool:
 
 
 def _dues(
-    window: Window,
     producers: Mapping[int, Producer],
-    records: Mapping[int, StoredRecords],
+    records: WindowRecords,
     tally: _Tally,
     circumstances: Circumstances,
 ) -> list[Finding]:
     """What evidence is still due, or has not come in time."""
+    window = records.window
     frozen_at = from_iso(window.frozen_at)
     over = _grace_is_over(window, circumstances)
     findings: list[Finding] = []
     due: list[OffsetRange] = []
+    if unread := records.unread():
+        if over:
+            findings.append(Finding("unclaimed", unread, detail=TOO_MANY))
+        else:
+            due += unread
     for incarnation, ranges in tally.again.items():
         if over:
             detail = "their sequences were acknowledged at other offsets"
@@ -393,7 +408,7 @@ def _dues(
         findings.append(Finding(kind, merge(ranges), str(incarnation), detail))
     unaccounted = 0
     for incarnation, producer in producers.items():
-        lost = _lost_with_events(window, producer, records) if producer.lost_events else ()
+        lost = _lost_with_events(producer, records) if producer.lost_events else ()
         if not lost:
             continue
         unaccounted += count(lost)
@@ -414,18 +429,16 @@ def _numbers(first: int, end: int) -> str:
     return str(first) if end == first + 1 else f"{first}-{end - 1}"
 
 
-def _lost_with_events(
-    window: Window, producer: Producer, records: Mapping[int, StoredRecords]
-) -> tuple[OffsetRange, ...]:
-    """Sequences between the first and the last stored in the window that nothing accounts for."""
-    here: list[Offsets] = []
+def _lost_with_events(producer: Producer, records: WindowRecords) -> tuple[OffsetRange, ...]:
+    """Sequences between the first and the last stored in the window that nothing accounts for.
+
+    (Those of confirmed claims are acknowledged, so ``producer.sequences`` has them.)"""
     spans = (*producer.sequences.pairs(), *producer.failed.pairs())
     known = [OffsetRange(SEQUENCES, first, end) for first, end in spans]
-    for r, found in _by_range(window, records):
+    for found in records.records.values():
         own = found.take(found.incarnation == producer.incarnation)
-        here.append(_within(own, r).sequence)
         known += ranges_of(SEQUENCES, own.sequence)
-    stored = np.concatenate(here) if here else np.empty(0, np.int64)
+    stored = records.sequences(producer.incarnation)
     if not stored.size:
         return ()
     span = OffsetRange(SEQUENCES, int(stored.min()), int(stored.max()) + 1)
@@ -462,37 +475,6 @@ def _reported(window: Window, producers: Mapping[int, Producer], tally: _Tally) 
                 )
             )
     return findings
-
-
-def _split(records: StoredRecords) -> dict[int, StoredRecords]:
-    """The stamped records by incarnation, each in offset order."""
-    stamped = records.take(_stamped(records))
-    if not len(stamped):
-        return {}
-    order = np.argsort(stamped.incarnation, kind="stable")
-    values, first = np.unique(stamped.incarnation[order], return_index=True)
-    groups = np.split(order, first[1:])
-    return {int(v): stamped.take(group) for v, group in zip(values, groups, strict=True)}
-
-
-def _within(records: StoredRecords, r: OffsetRange) -> StoredRecords:
-    low, high = np.searchsorted(records.offset, (r.start, r.end))
-    if low == 0 and high == len(records):
-        return records
-    return records.take(np.arange(low, high))
-
-
-def _stamped(records: StoredRecords) -> NDArray[np.bool_]:
-    mask: NDArray[np.bool_] = (
-        (records.incarnation > 0) & (records.sequence >= 0) & (records.sequence < OFFSET_MAX)
-    )
-    return mask
-
-
-def _by_range(
-    window: Window, records: Mapping[int, StoredRecords]
-) -> list[tuple[OffsetRange, StoredRecords]]:
-    return [(r, records[r.partition]) for r in window.ranges if r.partition in records]
 
 
 def _add(into: dict[int, list[OffsetRange]], key: int, ranges: Iterable[OffsetRange]) -> None:
