@@ -5,15 +5,17 @@ and measures through the same functions as a landing run:
 
     land        Kafka to bronze: read, digest, write, commit, receipt, group offsets
     equation 1  offsets and digest of the window's rows, compared with the window object
-    digests     offset, incarnation, sequence and record digest of every row, back through Spark
+    equation 2  producers' claims, which are published with the records, against the rows
     parse       bronze to silver and quarantine by a contract of 8 columns (JSON records only)
 
     python benchmarks/landing/bench_landing.py [--records 2000000] [--size 200] [--partitions 6]
         [--small 10000] [--repeat 3] [--bootstrap-servers HOST:PORT]
 
+Equations are judged in a process of their own, as a landing run is one; its peak memory is given.
+
 Each time comes with the CPU seconds that all processes took together: on a machine that does
-other work too they are what compares. The books' share is (equation 1 + digests) of (land +
-equation 1 + digests), of the time. Values are random hex: they neither compress as well as real
+other work too they are what compares. The books' share is (equation 1 + equation 2) of (land +
+equation 1 + equation 2), of the time. Values are random hex: they neither compress as well as real
 data nor as badly as noise.
 """
 
@@ -21,11 +23,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -34,20 +38,29 @@ from typing import Any, TypeVar
 import psutil
 from confluent_kafka import Producer
 
-from penstock_client.audit import AuditHeader
+from penstock_client.audit import AuditHeader, Claim, TopicAccount, record_digest
 from penstock_platform.connections import Connections
 from penstock_platform.landing.attempt import land_window, parse_window
-from penstock_platform.reconciliation.model.equations import stored_equals_landed
-from penstock_platform.reconciliation.spark_stored import stored_records
+from penstock_platform.reconciliation.books import Bookkeeper
+from penstock_platform.reconciliation.model.books import Equation
+from penstock_platform.settings import Settings
 from penstock_platform.testing.clock import EPOCH
+from penstock_platform.testing.events import make_event
 from penstock_platform.topics.model.contract import load_contract
 from penstock_platform.topics.model.cron import CronWindow
-from penstock_platform.topics.model.declaration import bronze_table
+from penstock_platform.topics.model.declaration import (
+    AUDIT_TOPIC,
+    TopicSpec,
+    bronze_table,
+    parse_topic,
+)
 from penstock_platform.windows.model.window import FreezePlan, Window, plan_freeze
 from penstock_platform.windows.store import WindowStore
 from penstock_services.testing.services import Services, settings_on_free_ports
 
 T = TypeVar("T")
+CLAIM_RECORDS = 500
+CLAIMS_PER_EVENT = 200
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -101,6 +114,13 @@ class Meter:
         wall, cpu = time.perf_counter(), self._cpu()
         result = work()
         return Spent(time.perf_counter() - wall, self._cpu() - cpu), result
+
+    def watch(self, pid: int) -> None:
+        """Count another process, and its children, from now on."""
+        self._processes.append(psutil.Process(pid))
+
+    def leave(self, pid: int) -> None:
+        self._processes = [p for p in self._processes if p.pid != pid]
 
     def _cpu(self) -> float:
         family = [p for each in self._processes[1:] for p in (each, *each.children(recursive=True))]
@@ -167,17 +187,49 @@ def json_value(number: int) -> bytes:
 
 def measure(penstock: Connections, meter: Meter, window: Window) -> Run:
     land, _ = meter.run(lambda: land_window(penstock, window))
-    table = bronze_table(window.topic)
-    equation, result = meter.run(
-        lambda: stored_equals_landed(
-            window, penstock.lake.content(table, window.window_id).coverage
-        )
-    )
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as judge:
+        pid = judge.submit(warm_up, penstock.settings, window).result()
+        meter.watch(pid)
+        one, _ = meter.run(lambda: judge.submit(first_equation, window).result())
+        two, peak = meter.run(lambda: judge.submit(second_equation, window).result())
+        meter.leave(pid)
+    return {"land": land, "one": one, "two": two, "peak": Spent(peak, 0.0)}
+
+
+class Judge:
+    """What the judging process keeps."""
+
+    connections: Connections
+
+
+def warm_up(settings: Settings, window: Window) -> int:
+    """Open the connections, as a run has them when it has landed; the process's id."""
+    Judge.connections = Connections(settings)
+    Judge.connections.spark.session()
+    Judge.connections.kafka.ref(window.topic)
+    Judge.connections.lake.current_snapshot(bronze_table(window.topic))
+    return os.getpid()
+
+
+def first_equation(window: Window) -> None:
+    judged = Bookkeeper(Judge.connections).judge_landed(window, spec_of(window.topic))
+    assert judged.result.balanced, judged.result
+
+
+def second_equation(window: Window) -> float:
+    """Peak memory of the process, in MiB."""
+    book = Bookkeeper(Judge.connections).prove_produced(window, spec_of(window.topic))
+    result = book.result(Equation.PRODUCED_EQUALS_STORED)
+    assert result is not None
     assert result.balanced, result
-    spark = penstock.spark.session()
-    digests, found = meter.run(lambda: stored_records(spark, [window], window.ranges))
-    assert sum(len(records) for records in found.values()) == window.record_count
-    return {"land": land, "equation": equation, "digests": digests}
+    assert result.expected == window.record_count
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def spec_of(topic: str) -> TopicSpec:
+    return parse_topic({"metadata": {"name": topic}, "land": {"window": "minutely"}})
 
 
 def median(runs: list[Run]) -> Run:
@@ -185,19 +237,25 @@ def median(runs: list[Run]) -> Run:
 
 
 def described(run: Run, records: int) -> str:
-    books = run["equation"].wall + run["digests"].wall
+    books = run["one"].wall + run["two"].wall
     share = books / (run["land"].wall + books)
     return (
-        f"land {run['land']}, {records / run['land'].wall:,.0f} rows/s; equation 1 "
-        f"{run['equation']}; digests {run['digests']}; books' share {share:.0%}"
+        f"land {run['land']}, {records / run['land'].wall:,.0f} rows/s; equation 1 {run['one']}; "
+        f"equation 2 {run['two']}, {run['peak'].wall:.0f} MiB; books' share {share:.0%}"
     )
 
 
 def fill(
     penstock: Connections, topic: str, partitions: int, count: int, values: list[bytes]
 ) -> Window:
-    """Send ``count`` records with audit headers to the topic and freeze them as a window."""
+    """Send ``count`` records with audit headers to the topic, freeze them as a window, and publish
+    the claims on them."""
     penstock.kafka.create(topic, partitions)
+    penstock.kafka.create(AUDIT_TOPIC, 1)
+    base = {p: o.high_watermark for p, o in penstock.kafka.offsets(topic).items()}
+    claims: list[Claim] = []
+    open_claims = {p: [base[p], base[p], 0] for p in range(partitions)}
+    started_ms = time.time_ns() // 1_000_000
     producer: Any = Producer(
         {
             "bootstrap.servers": penstock.settings.bootstrap_servers,
@@ -206,14 +264,21 @@ def fill(
         }
     )
     for number in range(count):
-        header = AuditHeader(4711, number, 1_700_000_000_000, "bench").encode()
+        header = AuditHeader(started_ms, number, started_ms, "bench").encode()
+        value, key, partition = values[number % len(values)], b"%d" % number, number % partitions
+        claim = open_claims[partition]
+        claim[1] += 1
+        claim[2] += record_digest(number, key, value)
+        if claim[1] - claim[0] == CLAIM_RECORDS:
+            claims.append(Claim(partition, claim[0], claim[1], claim[2] % 2**64))
+            open_claims[partition] = [claim[1], claim[1], 0]
         while True:
             try:
                 producer.produce(
                     topic,
-                    values[number % len(values)],
-                    b"%d" % number,
-                    partition=number % partitions,
+                    value,
+                    key,
+                    partition=partition,
                     headers=[("penstock.audit", header)],
                 )
                 break
@@ -233,7 +298,24 @@ def fill(
     )
     (window,) = plan_freeze(plan, newest, [due])
     assert WindowStore.of(penstock).publish(window)
+    claims += [Claim(p, s, e, d % 2**64) for p, (s, e, d) in open_claims.items() if e > s]
+    publish(producer, topic, started_ms, claims)
     return window
+
+
+def publish(producer: Any, topic: str, incarnation: int, claims: list[Claim]) -> None:
+    """The claims as monitoring events, each with as many sequences as its claims have records."""
+    first = 0
+    for number, start in enumerate(range(0, len(claims), CLAIMS_PER_EVENT), 1):
+        some = tuple(claims[start : start + CLAIMS_PER_EVENT])
+        records = sum(len(claim) for claim in some)
+        sequences = ((first, first + records),)
+        account = TopicAccount(topic, claims=some, sequences=sequences, records=records)
+        final = start + CLAIMS_PER_EVENT >= len(claims)
+        event = make_event(incarnation, number, account, sent_at_ms=incarnation, final=final)
+        producer.produce(AUDIT_TOPIC, event.to_bytes())
+        first += records
+    assert producer.flush(120) == 0
 
 
 if __name__ == "__main__":

@@ -132,9 +132,12 @@ def stamped(spark: SparkSession, windows: Sequence[Window]) -> DataFrame:
     rows = spark.table(bronze_table(windows[0].topic)).where(
         sf.col("window_id").isin([w.window_id for w in windows])
     )
-    headed = rows.select("partition", "offset", "key", "value", _audit_header().alias("header"))
+    # A select for each step: what is used twice is then computed once.
+    record = ("partition", "offset", "key", "value")
+    found = rows.select(*record, _last_named(HEADER_NAME).alias("found"))
+    headed = found.select(*record, sf.when(_is_ours("found"), sf.col("found")).alias("header"))
     numbered = headed.select(
-        "*", _header_number(2).alias("incarnation"), _header_number(10).alias("sequence")
+        *record, _header_number(2).alias("incarnation"), _header_number(10).alias("sequence")
     )
     whole = sf.col("incarnation").isNotNull() & sf.col("sequence").isNotNull()
     return numbered.select(
@@ -270,12 +273,18 @@ def _within(ranges: Sequence[OffsetRange]) -> Column:
     return reduce(lambda a, b: a | b, parts)
 
 
-def _audit_header() -> Column:
-    named = sf.filter(sf.col("headers"), lambda h: h["key"] == HEADER_NAME)
-    value = sf.try_element_at(named, sf.lit(-1))["value"]
-    version = sf.hex(sf.substring(value, 1, 1))
-    mine = (sf.octet_length(value) >= HEADER_BYTES) & (version == f"{HEADER_VERSION:02X}")
-    return sf.when(mine, value)
+def _last_named(name: str) -> Column:
+    """The value of the last header of this name. The client's own is the last of all, as a rule;
+    then the others are not searched."""
+    headers = sf.col("headers")
+    last = sf.try_element_at(headers, sf.lit(-1))
+    searched = sf.try_element_at(sf.filter(headers, lambda h: h["key"] == name), sf.lit(-1))
+    return sf.when(last["key"] == name, last["value"]).otherwise(searched["value"])
+
+
+def _is_ours(column: str) -> Column:
+    version = sf.substring(sf.col(column), 1, 1) == sf.lit(bytes([HEADER_VERSION]))
+    return (sf.octet_length(column) >= HEADER_BYTES) & version
 
 
 def _header_number(start: int) -> Column:
