@@ -1,6 +1,6 @@
 """What the log holds of a window, read back from bronze without a JVM.
 
-The same as ``spark_stored.py`` gives, for the few windows whose content has to be looked into:
+The same as ``spark_stored.py`` gives, for windows that are so small that a Spark job takes longer:
 record by record in Python, a microsecond or two each.
 """
 
