@@ -163,7 +163,7 @@ def test_a_copy_of_a_confirmed_record_is_found_with_its_original():
 
 @pytest.mark.parametrize("over", [False, True])
 def test_more_records_than_can_be_looked_at_are_due_and_then_unaudited(monkeypatch, over):
-    """Neither missing nor balanced: nobody looked."""
+    """Neither missing nor balanced: they were not looked at."""
     monkeypatch.setattr(confirmation, "REMAINING_MAX", 7)
     events = [claimed((0, 12))]
     at = AT + (GRACE if over else GRACE / 2)

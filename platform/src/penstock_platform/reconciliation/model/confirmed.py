@@ -42,7 +42,7 @@ class ClaimTable:
 
     @classmethod
     def of_ranges(cls, ranges: Sequence[OffsetRange]) -> ClaimTable:
-        """Ranges as claims of nobody's."""
+        """Ranges as claims without a producer."""
         columns = ([getattr(r, name) for r in ranges] for name in ("partition", "start", "end"))
         partition, start, end = (np.array(column, np.int64) for column in columns)
         zeros = np.zeros(partition.size, np.int64)
