@@ -151,11 +151,7 @@ SUBJECTS |= {
             "log/test_record_rules",
             "log/test_batch_patterns",
         ),
-        ("wire/record_walk",): (
-            "wire/test_record_walk",
-            "log/test_batch_patterns",
-            "log/test_record_rules",
-        ),
+        ("wire/record_walk",): ("wire/test_record_walk",),
         ("api/produce_frame",): ("api/test_produce_frame",),
         ("log/retention", "log/trash"): ("log/test_log_retention_plan", "log/test_retention_rules"),
         ("log/segment_checkpoint",): (
@@ -186,8 +182,8 @@ SUBJECTS |= {
         ("log/compaction_worker",): ("log/test_compaction_work",),
         ("log/saving",): ("log/test_saving",),
         ("log/data_directory",): ("log/test_data_directory",),
+        ("log/manager",): ("log/test_manager",),
         (
-            "log/manager",
             "log/checkpoint",
             "log/kept_offsets",
             "log/open_files",

@@ -16,6 +16,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from penstock_broker.clock import Clock
@@ -141,10 +142,7 @@ class LogManager:
         self.checkpoint_recovery_points()
         if clean:
             replace_file(self._files, self.data_dir / "clean-shutdown", b"")
-        self._logs.clear()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self.abandon()
 
     def abandon(self) -> None:
         """Release the directory without a word in it: not all of its logs have been loaded."""
@@ -458,7 +456,5 @@ class _Owner:
 
 
 def _close(log: Log) -> None:
-    try:
+    with suppress(KafkaError):  # the log has said why
         log.close()
-    except KafkaError as error:
-        _log.error("%s", error)
