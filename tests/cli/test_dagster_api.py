@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock_platform.cli.dagster_api import DagsterApi
-from penstock_platform.settings import Settings
+from penstock_platform.cli.dagster_api import DagsterApi, DagsterApiError
+from penstock_platform.settings import DagsterSettings, Settings
 from penstock_platform.testing.clock import ManualClock
+from penstock_services.supervisor import require_own_dagster
 
 STEP = "lake__bronze__orders"
 
@@ -32,3 +33,9 @@ def test_a_run_ends_after_its_last_step(tmp_path: Path, monkeypatch: pytest.Monk
     api = DagsterApi(Settings.load(tmp_path), ManualClock())
     assert api.follow("run", 60, said.append).succeeded
     assert said == ["started", f"{STEP} in progress", f"{STEP} success", "success"]
+
+
+def test_a_dagster_of_the_users_own_is_asked_without_services_of_ours(tmp_path: Path) -> None:
+    require_own_dagster(Settings(home=tmp_path, dagster=DagsterSettings(url="http://here:3000")))
+    with pytest.raises(DagsterApiError, match="does not run, and what answers at"):
+        require_own_dagster(Settings(home=tmp_path))

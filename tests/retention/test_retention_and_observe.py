@@ -176,6 +176,19 @@ def test_observing_reports_offsets_rate_lag_and_drift(ready: Any) -> None:
     assert "50 records a second; 600 records are in no window yet" in (lag.description or "")
 
 
+def test_the_rate_is_since_the_last_look_whatever_else_was_observed(ready: Any) -> None:
+    """A reset of a consumer group is an observation of the topic as well."""
+    ready.run("observe")
+    ready.produce(500)
+    ready.pass_time(10)
+    reset = dg.AssetObservation(ready.plan.topic_key, metadata={"kafka/group": "billing"})
+    ready.instance.report_runless_asset_event(reset)
+    ready.run("observe")
+    records = ready.instance.fetch_observations(ready.plan.topic_key, limit=1).records
+    metadata = records[0].asset_observation.metadata
+    assert metadata["kafka/records_per_second"].value == 50.0
+
+
 def test_a_freezer_that_does_not_run_is_a_lag(ready: Any) -> None:
     ready.frozen(10)
     ready.produce(10)

@@ -225,7 +225,10 @@ def supervisor_user() -> str | None:
 
 def require_own_dagster(settings: Settings) -> None:
     """Raises DagsterApiError unless this project's own webserver runs (group ``penstock.dagster``):
-    what answers at its address without it is another project's."""
+    what answers at its address without it is another project's. A Dagster of the user's own
+    (``dagster.url``) is no service of this project."""
+    if settings.dagster.url:
+        return
     supervisor = Supervisor(settings)
     try:
         states = supervisor.states() if supervisor.pid() is not None else {}

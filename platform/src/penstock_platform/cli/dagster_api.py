@@ -1,4 +1,5 @@
-"""Dagster as the user's commands see it: launch a run over GraphQL, follow it, say how it ended."""
+"""Dagster as the user's commands see it: launch a run over GraphQL, follow it, say how it ended;
+record an observation of an asset."""
 
 from __future__ import annotations
 
@@ -155,13 +156,35 @@ class DagsterApi:
 
     def query(self, text: str, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """One GraphQL request; raises DagsterApiError for no answer and for any error in it."""
-        body = json.dumps({"query": text, "variables": variables or {}}).encode()
+        document = self.post("graphql", {"query": text, "variables": variables or {}})
+        if document.get("errors"):
+            raise DagsterApiError("; ".join(str(e.get("message")) for e in document["errors"]))
+        data: dict[str, Any] = document["data"]
+        return data
+
+    def report_observation(
+        self, asset_key: Sequence[str], description: str, metadata: Mapping[str, Any]
+    ) -> None:
+        """Record an AssetObservation that belongs to no run. Raises DagsterApiError."""
+        # GraphQL has a mutation for it that takes no metadata.
+        self.post(
+            "report_asset_observation/",
+            {
+                "asset_key": list(asset_key),
+                "description": description,
+                "metadata": dict(metadata),
+            },
+        )
+
+    def post(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        """One request to the webserver. Raises DagsterApiError for no answer and for a refusal."""
+        body = json.dumps(document).encode()
         request = urllib.request.Request(
-            f"{self._url}/graphql", data=body, headers={"Content-Type": "application/json"}
+            f"{self._url}/{path}", data=body, headers={"Content-Type": "application/json"}
         )
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_SECONDS) as answer:
-                document = json.loads(answer.read())
+                found: dict[str, Any] = json.loads(answer.read())
         except urllib.error.HTTPError as error:
             said = error.read().decode(errors="replace")[:400]
             raise DagsterApiError(
@@ -172,10 +195,7 @@ class DagsterApi:
                 f"Dagster at {self._url} does not answer ({error}); "
                 "see `penstock status`, or start it with `penstock up`"
             ) from error
-        if document.get("errors"):
-            raise DagsterApiError("; ".join(str(e.get("message")) for e in document["errors"]))
-        data: dict[str, Any] = document["data"]
-        return data
+        return found
 
     def _find_job(self, tags: Mapping[str, str]) -> tuple[str, str, str]:
         nodes = self._one(_JOBS, {}, "repositoriesOrError", "RepositoryConnection")["nodes"]

@@ -12,6 +12,7 @@ import click
 
 from penstock_platform.cli.console import output_option, print_json, settings
 from penstock_platform.cli.group_documents import look_document, reset_document, summary_document
+from penstock_platform.cli.group_events import report_reset
 from penstock_platform.cli.group_plans import (
     given,
     read_plan,
@@ -95,7 +96,8 @@ def reset(
     Without --execute or --execute-plan the plan is printed, and nothing is changed. A plan is
     executed only while the group has no members and the committed offsets are those of the plan.
     Before it changes anything it writes the undo, a plan with the present offsets. Offsets beyond
-    the log are moved to its start or end, and reported.
+    the log are moved to its start or end, and reported. What was executed is recorded as an
+    observation of the topic's asset: who, why, before and after.
     """
     executes = execute or execute_plan is not None
     _check_usage(
@@ -144,7 +146,10 @@ def _execute(
     undo = Path(undo_file) if undo_file else undo_path(plan, penstock.clock.now())
     done = apply_plan(penstock, plan, why, lambda inverse: write_new(undo, inverse))
     command = f"penstock group reset --execute-plan {shlex.quote(str(undo))}"
-    return reset_document(done, executed=True, by=by, undo=command if done.moves else "")
+    if not done.moves:
+        return reset_document(done, executed=True, by=by)
+    problem = report_reset(penstock, done, by, command)
+    return reset_document(done, executed=True, by=by, undo=command, event_problem=problem)
 
 
 def _check_usage(

@@ -70,8 +70,9 @@ def reset_document(
     executed: bool = False,
     by: str = "",
     undo: str = "",
+    event_problem: str = "",
 ) -> dict[str, Any]:
-    """A plan, or what was executed of it."""
+    """A plan, or what was executed of it. ``event_problem``: why no asset event was recorded."""
     return {
         "group": plan.group,
         "topic": plan.topic,
@@ -81,6 +82,7 @@ def reset_document(
         "by": by,
         "reason": plan.reason,
         "undo": undo,
+        "event_problem": event_problem,
         "partitions": [_move(move) for move in plan.moves],
     }
 

@@ -100,6 +100,8 @@ def _print_next(document: dict[str, Any]) -> None:
     if document["executed"]:
         out.print(f"  done by {escape(document['by'])}: {escape(document['reason'])}")
         out.print(f"  to undo it: {escape(document['undo'])}")
+        if document["event_problem"]:
+            out.print(f"  no asset event was recorded: {escape(document['event_problem'])}")
     elif document["plan_file"]:
         file = shlex.quote(document["plan_file"])
         reason = "" if document["reason"] else ' --reason "…"'

@@ -32,7 +32,7 @@ class DagsterApi(dagster_api.DagsterApi):
         super().__init__(settings, clock)
         self._settings = settings
 
-    def query(self, text: str, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def post(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
         for point in entry_points(group=DAGSTER_GROUP):
             point.load()(self._settings)
-        return super().query(text, variables)
+        return super().post(path, document)

@@ -37,6 +37,7 @@ OFFSET_SCHEMA = dg.TableSchema(
         dg.TableColumn("lag", "int", "Offsets that are in no window yet"),
     ]
 )
+OBSERVATIONS_READ = 20
 # A topic lags when it is further behind than this many of its windows.
 LATE_WINDOWS = 3
 
@@ -103,15 +104,14 @@ def rate_since(
     instance: dg.DagsterInstance, key: dg.AssetKey, figures: TopicFigures
 ) -> float | None:
     """Records a second since the last observation of this topic, None at the first."""
-    found = instance.fetch_observations(key, limit=1).records
-    observation = found[0].asset_observation if found else None
-    if observation is None:
-        return None
-    end, at = observation.metadata.get("kafka/end_offset"), observation.metadata.get("observed_at")
-    if end is None or at is None:
-        return None
-    seconds = (figures.at - from_iso(str(at.value))).total_seconds()
-    return (figures.end - int(str(end.value))) / seconds if seconds > 0 else None
+    # Other events of a topic are observations, too: resets of its groups.
+    for record in instance.fetch_observations(key, limit=OBSERVATIONS_READ).records:
+        metadata = record.asset_observation.metadata if record.asset_observation else {}
+        end, at = metadata.get("kafka/end_offset"), metadata.get("observed_at")
+        if end is not None and at is not None:
+            seconds = (figures.at - from_iso(str(at.value))).total_seconds()
+            return (figures.end - int(str(end.value))) / seconds if seconds > 0 else None
+    return None
 
 
 def observation_metadata(figures: TopicFigures, rate: float | None) -> dict[str, Any]:
