@@ -75,7 +75,6 @@ SUBJECTS |= {
     for modules, tests in {
         (
             "groups/group_state",
-            "groups/rebalance",
             "groups/replies",
         ): (
             "groups/test_group_joins",
@@ -88,6 +87,7 @@ SUBJECTS |= {
             "groups/test_coordinator",
             "groups/test_group_properties",
         ),
+        ("groups/rebalance",): ("groups/test_rebalance",),
         ("groups/members",): ("groups/test_members",),
         ("groups/states", "groups/store", "groups/subscription"): ("groups/test_subscription",),
         ("groups/roster",): ("groups/test_roster",),
@@ -161,13 +161,13 @@ SUBJECTS |= {
         ),
         ("log/scan",): ("log/test_scan",),
         ("log/offset_index", "log/time_index", "log/index_file"): ("log/test_index_files",),
-        ("log/recovery", "log/recovery_report"): (
+        ("log/recovery_report",): ("log/test_recovery_report",),
+        ("log/recovery",): (
             "log/test_recovery_limits",
             "log/test_log_recovery",
             "log/test_epoch_recovery",
             "log/test_log_checkpoints",
             "log/test_checkpoint_writing",
-            "log/test_checkpoint_crashes",
             "log/test_log_kills",
             "log/test_log_producers",
             "log/test_log_rolling",

@@ -186,6 +186,8 @@ def test_a_transaction_is_open_before_its_first_batch_or_vouched_for(bench: Benc
     """KIP-890: what comes late must not begin a transaction that no marker ends."""
     log = bench.open()
     assert refused(log, batch(0, transactional=True)) is ErrorCode.INVALID_TXN_STATE
+    with pytest.raises(KafkaError, match="not part of an ongoing transaction"):
+        log.append([batch(0, transactional=True)], 0)
     assert log.append([batch(0, transactional=True)], 0, is_verified=True).base_offset == 0
     assert log.append([batch(1, transactional=True)], 0).base_offset == 1
     log.append_for_coordinator(marker(0), 0, Marker(True, 0))

@@ -6,11 +6,12 @@ from functools import partial
 
 import pytest
 from log_bench import Bench
+from segment_bench import BASE, new_segment
 
 from penstock_broker.errors import ErrorCode, KafkaError
 from penstock_broker.log.index_file import IndexFile
 from penstock_broker.log.log import Log
-from penstock_broker.log.lookup import Lookup, TimestampOffset
+from penstock_broker.log.lookup import Lookup, TimestampOffset, first_at_or_after, run
 from penstock_broker.wire.compression import Codec
 
 
@@ -103,6 +104,39 @@ def test_the_latest_in_a_batch_that_cannot_be_read(bench: Bench) -> None:
     bench.append(log, "b", timestamps=[400])
     log.delete_records(2)
     assert log.max_timestamp() == (2, 500, 0)
+
+
+def test_the_latest_is_in_a_batch_that_cannot_be_read_alone(bench: Bench) -> None:
+    log = bench.open()
+    bench.append(log, "a", timestamps=[900])
+    unreadable(bench, log, 3, 500)
+    log.delete_records(2)
+    assert log.max_timestamp() == (2, 500, 0)
+
+
+def test_a_batch_below_the_start_that_cannot_be_read_answers_nothing(bench: Bench) -> None:
+    log = bench.open()
+    unreadable(bench, log, 3, 500)
+    bench.append(log, "a", timestamps=[400])
+    log.delete_records(3)
+    assert log.offset_for_timestamp(450) is None
+    assert log.offset_for_timestamp(400) == (3, 400, 0)
+
+
+def test_the_batches_of_a_small_segment_are_looked_at_in_one_step(bench: Bench) -> None:
+    log = closed_log(bench, list(range(10)))
+    lookup, steps = log.looking_for_timestamp(9), 0
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(lookup)()
+            steps += 1
+    assert (end.value.value, steps) == (TimestampOffset(9, 9, 0), 1)
+
+
+def test_a_segment_without_batches_has_no_record_of_any_time() -> None:
+    """Compaction may leave such a one."""
+    segment, _ = new_segment()
+    assert run(first_at_or_after([segment], -5, BASE, BASE + 10)) is None
 
 
 def test_an_empty_log_has_no_record_of_any_time(bench: Bench) -> None:

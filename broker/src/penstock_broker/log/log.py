@@ -109,9 +109,9 @@ class Log:
         config: LogConfig,
         clock: Clock,
         *,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        clean: bool = False,
+        recovery_point: int,
+        log_start_offset: int,
+        clean: bool,
     ) -> Log:
         """Open, recover or begin the log in a directory (which exists). Raises OSError.
 
