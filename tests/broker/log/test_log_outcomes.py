@@ -190,6 +190,14 @@ def test_damage_in_the_middle_of_a_closed_segment(harness: Harness) -> None:
     assert_offline(harness, "a length of 0 at position 0")
 
 
+def test_a_log_file_that_has_become_shorter(harness: Harness) -> None:
+    """Something else has cut it: the end that the broker knows is not there."""
+    path = DATA_DIR / "bad-0" / f"{0:020d}.log"
+    harness.files.put(path, harness.files.get(path)[:100])
+    assert harness.fetch("bad", 2) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert_offline(harness, "torn batch: its header is not whole at position")
+
+
 def test_a_damaged_index_is_made_again(harness: Harness) -> None:
     """An index is never believed: the partition stays online."""
     for name in harness.files.names(DATA_DIR / "bad-0"):
