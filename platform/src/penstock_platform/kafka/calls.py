@@ -39,6 +39,8 @@ RETRIABLE = frozenset(
         KafkaError._WAIT_COORD,
     }
 )
+# A consumer that reads without a group asks for the coordinator of its group.id all the same.
+NO_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 T = TypeVar("T")
 
 

@@ -32,6 +32,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from penstock_platform.kafka.calls import (
     DEADLINE_SECONDS,
+    NO_GROUP,
     REQUEST_TIMEOUT_SECONDS,
     RETRY_PAUSE_SECONDS,
     ClusterCalls,
@@ -313,6 +314,8 @@ class KafkaCluster(ClusterCalls):
                 error = message.error()
                 partition, offset = message.partition() or 0, message.offset() or 0
                 wanted = open_ranges.get(partition)
+                if error is not None and error.code() == NO_GROUP:
+                    continue
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise self._error(f"read topic {topic}", KafkaException(error))
                 if wanted is None:

@@ -40,6 +40,7 @@ _STATES = {
     "COMPLETING_REBALANCING": "CompletingRebalance",
 }
 DEAD = "Dead"
+_NO_RECORD = (KafkaError._PARTITION_EOF, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 Place = tuple[str, int]  # topic, partition
 T = TypeVar("T")
 
@@ -145,7 +146,8 @@ class KafkaGroups(ClusterCalls):
 
     def first_stamps(self, offsets: Mapping[Place, int]) -> dict[Place, int | None]:
         """The timestamp (ms) of the first committed record at or after each offset; None where
-        there is no record. Partitions that do not answer in time are left out."""
+        there is no record. Partitions that may not be read, or do not answer in time, are left
+        out."""
         found: dict[Place, int | None] = {}
         wanted = sorted(offsets.items())
         for n in range(0, len(wanted), PARTITIONS_A_READ):
@@ -202,8 +204,12 @@ class KafkaGroups(ClusterCalls):
             for message in consumer.consume(num_messages=len(waiting), timeout=0.5):
                 place = (message.topic() or "", message.partition() or 0)
                 error = message.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if error is not None and error.code() == calls.NO_GROUP:
+                    continue
+                if error is not None and error.code() not in _NO_RECORD:
                     raise self._error(f"read topic {place[0]}", KafkaException(error))
+                if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    waiting -= {other for other in waiting if other[0] == place[0]}
                 if place not in waiting:
                     continue
                 progress = self._clock.monotonic()

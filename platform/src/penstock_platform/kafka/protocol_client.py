@@ -70,7 +70,8 @@ def _sasl(given: Mapping[str, str], servers: str) -> dict[str, str]:
     mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms") or "GSSAPI"
     if mechanism.upper() not in MECHANISMS:
         raise ClusterError(
-            f"{servers}: sasl.mechanism={mechanism}: batches of a log are read with "
+            f"{servers}: sasl.mechanism={mechanism}: batches of a log and offsets of groups are "
+            "read with "
             f"{', '.join(MECHANISMS)} only"
         )
     return {
