@@ -54,7 +54,7 @@ def test_all_problems_of_all_files_at_once(folder: Path) -> None:
         ("defs/e/defs.yaml:2: atributes is not a key here; did you mean attributes?"),
         ("defs/f/defs.yaml:1: expected the keys type and attributes"),
         ("defs/g/defs.yaml:1: type is missing"),
-        ("defs/h/defs.yaml:3: reverify.horizon: tables keep the snapshots"),
+        ("defs/h/defs.yaml:2: reverify.horizon is 91d, and what could heal"),
     ]
     assert len(problems) == len(expected), problems
     for problem, begin in zip(problems, expected, strict=True):

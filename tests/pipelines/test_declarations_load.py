@@ -89,6 +89,8 @@ def test_a_topic_its_contract_and_its_silver_by_yaml_alone(project: Project) -> 
         "books/post.parcels",
         "retention/post.parcels",
         "ops/reverification",
+        "ops/snapshots",
+        "ops/orphan_files",
     }
     graph = defs.resolve_asset_graph()
     silver = graph.get(dg.AssetKey(["lake", "silver", "post_parcels"]))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
+from penstock_platform.landing.maintenance_assets import ORPHANS_KEY, SNAPSHOTS_KEY
 from penstock_platform.reconciliation.reverify import REVERIFY_KEY
 from penstock_platform.topics.names import CLUSTER_TAG, JOB_TAG
 from penstock_platform.topics.plan import TopicPlan
@@ -21,7 +22,7 @@ class Own:
         self._cluster = cluster
         self._assets = {key for plan in plans for key in asset_keys(plan)}
         if any(plan.spec.land is not None for plan in plans):
-            self._assets.add(REVERIFY_KEY)
+            self._assets |= {REVERIFY_KEY, SNAPSHOTS_KEY, ORPHANS_KEY}
 
     def checks(self, keys: Iterable[dg.AssetCheckKey]) -> list[dg.AssetCheckKey]:
         """Those of the keys that are checks of our assets."""

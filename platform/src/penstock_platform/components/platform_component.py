@@ -8,6 +8,7 @@
       retention: {cron: "5 * * * *", apply: true}
       observe: {cron: "* * * * *"}
       quality: {cron: "*/15 * * * *"}
+      maintenance: {cron: "35 * * * *", keep: 6h, repair_horizon: 90d}
 
 One document a code location; all keys have defaults. Names of jobs, schedules and sensors begin
 with ``prefix`` (``penstock_``). The resource ``penstock`` is a ResourceComponent's; without one it
@@ -19,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import dagster as dg
 from croniter import croniter  # type: ignore[import-untyped]
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from penstock_platform.alerts.sensor import build_alert_sensor
 from penstock_platform.components.resource_component import (
@@ -40,6 +41,7 @@ from penstock_platform.landing.assets import (
     build_landing_job,
 )
 from penstock_platform.landing.empty_windows import build_empty_windows_job
+from penstock_platform.landing.maintenance_assets import build_maintenance
 from penstock_platform.landing.sensors import (
     build_evidence_sensor,
     build_topic_sensor,
@@ -77,13 +79,18 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _kept(horizon: timedelta) -> timedelta:
-    if horizon > timedelta(days=REPAIR_HORIZON_DAYS):
+def _at_least_an_hour(age: timedelta) -> timedelta:
+    if age < timedelta(hours=1):
         raise ValueError(
-            f"tables keep the snapshots that could heal a window for {REPAIR_HORIZON_DAYS} days; "
-            f"write {REPAIR_HORIZON_DAYS}d or less"
+            "snapshots that are being read or written upon are younger; write 1h or more"
         )
-    return horizon
+    return age
+
+
+def _at_least_a_day(age: timedelta) -> timedelta:
+    if age < timedelta(days=1):
+        raise ValueError("damage is found by the proofs of the next hours; write 1d or more")
+    return age
 
 
 class ReverifySpec(_Part):
@@ -102,7 +109,7 @@ class ReverifySpec(_Part):
     reads: int = Field(
         default=50, ge=1, le=10_000, description="Windows whose changed files one run reads."
     )
-    horizon: Annotated[Duration, AfterValidator(_kept)] = Field(
+    horizon: Duration = Field(
         default=timedelta(days=30), description="Windows that closed earlier are not proven again."
     )
 
@@ -126,6 +133,26 @@ class QualityScheduleSpec(_Part):
     cron: Cron = Field(default="*/15 * * * *", description="When: a cron of five fields, in UTC.")
 
 
+class MaintenanceSpec(_Part):
+    """Every landing adds a snapshot to its tables; those older than ``keep`` expire. The ones that
+    could heal a window which closed within ``repair_horizon`` stay."""
+
+    cron: Cron = Field(
+        default="35 * * * *", description="When snapshots expire: a cron of five fields, in UTC."
+    )
+    keep: Annotated[Duration, AfterValidator(_at_least_an_hour)] = Field(
+        default=timedelta(hours=6), description="Younger snapshots are kept, 1h at least."
+    )
+    repair_horizon: Annotated[Duration, AfterValidator(_at_least_a_day)] = Field(
+        default=timedelta(days=REPAIR_HORIZON_DAYS),
+        description="How long rows that were replaced or removed can be restored.",
+    )
+    orphans_cron: Cron = Field(
+        default="50 3 * * *",
+        description="When files that no snapshot has are removed: a cron of five fields, in UTC.",
+    )
+
+
 class PlatformSpec(_Part):
     """When the platform looks again. The names of all its jobs, schedules and sensors begin with
     ``prefix``."""
@@ -146,6 +173,19 @@ class PlatformSpec(_Part):
     quality: QualityScheduleSpec = Field(
         default=QualityScheduleSpec(), description="Run the Great Expectations suites."
     )
+    maintenance: MaintenanceSpec = Field(
+        default=MaintenanceSpec(), description="Keep the lake's tables healthy."
+    )
+
+    @model_validator(mode="after")
+    def _healing(self) -> Self:
+        if self.reverify.horizon > self.maintenance.repair_horizon:
+            raise ValueError(
+                f"reverify.horizon is {self.reverify.horizon.days}d, and what could heal a window "
+                f"is kept for {self.maintenance.repair_horizon.days}d: declare a longer "
+                "maintenance.repair_horizon"
+            )
+        return self
 
 
 _ATTRIBUTES = declarations.attributes_model("PlatformAttributes", PlatformSpec)
@@ -206,6 +246,7 @@ def build_platform(
         sensors.append(build_evidence_sensor(landed, evidence, names))
         sensors.append(build_late_evidence_sensor(landed, evidence, evidence_request, names))
         parts.append(build_reverify(landed, spec.reverify, names))
+        parts.append(build_maintenance(landed, spec.maintenance, names))
         swept = [plan for plan in landed if plan.swept]
         if swept:
             cron, apply = spec.retention.cron, spec.retention.apply

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote_plus
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import BooleanExpression, EqualTo
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from sqlalchemy.exc import OperationalError
 
@@ -37,6 +39,7 @@ from penstock_platform.settings import Settings
 ATTEMPT_PROPERTY = "penstock.attempt"
 WINDOW_PROPERTY = "penstock.window-id"
 BUSY_TIMEOUT_SECONDS = 15
+TAG_TRIES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,18 +213,61 @@ class Lake:
             return []
         return [_described(s) for s in self._history(table, found) if _changed(found, s, window_id)]
 
+    def commits(self, table: str) -> list[LakeSnapshot]:
+        """All snapshots that are kept, oldest first; none without the table."""
+        try:
+            snapshots = self._table(table).metadata.snapshots
+        except MissingTableError:
+            return []
+        return [_described(s) for s in sorted(snapshots, key=_sequence)]
+
+    def tags(self, table: str) -> dict[str, int]:
+        """The snapshots that have a tag of Iceberg's, by its name."""
+        refs = self._table(table).metadata.refs
+        tags = {n: r for n, r in refs.items() if r.snapshot_ref_type is SnapshotRefType.TAG}
+        return {name: ref.snapshot_id for name, ref in tags.items()}
+
+    def tag(self, table: str, tags: Mapping[str, int], age_max: timedelta) -> None:
+        """Give snapshots a tag; Iceberg keeps each until it is ``age_max`` old.
+
+        Raises LakeError where other commits came first ``TAG_TRIES_MAX`` times, or a snapshot is
+        gone.
+        """
+        age_ms = round(age_max.total_seconds() * 1000)
+        for tries in range(1, TAG_TRIES_MAX + 1):
+            try:
+                change = self._table(table).manage_snapshots()
+                for name, snapshot_id in tags.items():
+                    change = change.create_tag(snapshot_id, name, age_ms)
+                change.commit()
+            except CommitFailedException as error:
+                if tries == TAG_TRIES_MAX:
+                    raise LakeError(f"{table}: its snapshots got no tags: {error}") from error
+            else:
+                return
+
     # --- inside -------------------------------------------------------------------------------
 
     def _history(self, table: str, found: Table | None = None) -> Iterator[Snapshot]:
-        """Newest first, along the line of the current snapshot."""
+        """Newest first: along the line of the current snapshot, and then tagged ones from which
+        the line does not come any more because snapshots between have expired."""
         try:
             metadata = (found or self._table(table)).metadata
         except MissingTableError:
             return
         current = metadata.current_snapshot_id
         start = metadata.snapshot_by_id(current) if current is not None else None
-        if start is not None:
-            yield from ancestors_of(start, metadata)
+        if start is None:
+            return
+        line = list(ancestors_of(start, metadata))
+        yield from line
+        tagged = {
+            ref.snapshot_id
+            for ref in metadata.refs.values()
+            if ref.snapshot_ref_type is SnapshotRefType.TAG
+        } - {snapshot.snapshot_id for snapshot in line}
+        apart = [s for s in metadata.snapshots if s.snapshot_id in tagged]
+        yield from sorted(apart, key=_sequence, reverse=True)
 
     def _table(self, name: str) -> Table:
         catalog, _, identifier = name.partition(".")
@@ -272,6 +318,10 @@ def pyiceberg_properties(settings: Settings) -> dict[str, str]:
 def _of(window_id: str) -> BooleanExpression:
     # pyiceberg types its expressions as pydantic models; this is their documented constructor.
     return EqualTo("window_id", window_id)  # type: ignore[call-arg,arg-type]
+
+
+def _sequence(snapshot: Snapshot) -> tuple[int, int]:
+    return snapshot.sequence_number or 0, snapshot.timestamp_ms
 
 
 def _described(snapshot: Snapshot) -> LakeSnapshot:

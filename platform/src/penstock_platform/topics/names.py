@@ -31,6 +31,7 @@ LEASE_TAG = ".dagster/penstock_lease"
 LAND, EVIDENCE = "land", "evidence"
 TOPICS, EMPTY_WINDOWS = "topics", "prove_empty_windows"
 REVERIFY, RETENTION, OBSERVE, QUALITY = "reverify", "retention", "observe", "quality"
+SNAPSHOTS, ORPHAN_FILES = "snapshots", "orphan_files"
 
 
 @dataclass(frozen=True, slots=True)
