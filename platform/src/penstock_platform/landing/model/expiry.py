@@ -1,4 +1,4 @@
-"""Which snapshots of a table may go: none that could still heal a window.
+"""Which snapshots of a table may expire: none that could still heal a window.
 
 A window's rows are in every snapshot from the commit that wrote them to the one that replaced or
 removed them. While nothing has replaced them, the current snapshot has them, and older snapshots
@@ -69,7 +69,7 @@ def plan_expiry(
     repair_horizon: timedelta,
     keep_last: int,
 ) -> ExpiryPlan:
-    """What to protect and what to let go. ``commits`` oldest first; the last is the current one.
+    """What to protect and what may expire. ``commits`` oldest first; the last is the current one.
 
     ``keep_last`` snapshots are kept whatever their age, as those younger than ``keep`` are: a
     commit that comes while the plan is carried out finds the snapshot before it in its place.
