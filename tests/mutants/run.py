@@ -151,7 +151,7 @@ SUBJECTS |= {
             "log/test_record_rules",
             "log/test_batch_patterns",
         ),
-        ("wire/record_walk",): ("wire/test_record_walk",),
+        ("wire/record_walk",): ("wire/test_walk_rules",),
         ("api/produce_frame",): ("api/test_produce_frame",),
         ("log/retention", "log/trash"): ("log/test_log_retention_plan", "log/test_retention_rules"),
         ("log/segment_checkpoint",): (

@@ -291,7 +291,7 @@ def _lengths(data: Payload, start: int, attributes_at: int, position: int) -> li
     for _ in range(2):
         length, after = _varint(data, position)
         same += range(position - start, after - start)
-        position = after + (0 if length & 1 else length >> 1)
+        position = after + (length >> 1)  # of null, 1, nothing is left
     return [*same, position - start]
 
 
@@ -321,7 +321,7 @@ def _skip_headers(data: Payload, position: int, stop: int, number: int) -> int:
     count, position = _varint(data, position)
     if count & 1:
         raise BadRecordError(number, "it has a negative number of headers")
-    if count & 1 or count >> 1 > stop - position:
+    if count >> 1 > stop - position:
         raise BadRecordError(number, "it has more headers than bytes")
     for _ in range(count >> 1):
         if data[position] & 1:
