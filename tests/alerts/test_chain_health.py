@@ -24,7 +24,7 @@ from penstock_platform.alerts.model.chain_health import (
 )
 from penstock_platform.clock import from_iso
 from penstock_platform.kafka.model import TopicRef
-from penstock_platform.retention.model import Disk
+from penstock_platform.retention.model.log import Disk
 from penstock_platform.testing.clock import EPOCH
 from penstock_platform.testing.windows import make_window
 from penstock_platform.topics.model.declaration import parse_topic

@@ -17,6 +17,7 @@ from penstock_platform.alerts.model.chain_health import Kind, PlatformFacts, jud
 from penstock_platform.cli import alert as alert_command
 from penstock_platform.cli import audit as audit_command
 from penstock_platform.cli import balance, dagster_api
+from penstock_platform.cli import retention as retention_command
 from penstock_platform.cli import table as table_command
 from penstock_platform.cli import topic as topic_command
 from penstock_platform.cli import window as window_command
@@ -422,11 +423,11 @@ def test_the_queries_fit_dagsters_schema() -> None:
     schema = create_schema().graphql_schema
     texts = {
         name: text
-        for module in (dagster_api, topic_command)
+        for module in (dagster_api, topic_command, retention_command)
         for name, text in vars(module).items()
         if isinstance(text, str) and text.strip().startswith(("query", "mutation"))
     }
-    assert len(texts) == 5
+    assert len(texts) == 6
     for name, text in texts.items():
         assert not graphql.validate(schema, graphql.parse(text)), name
 

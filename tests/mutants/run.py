@@ -49,7 +49,12 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         ),
         "reconciliation/model/recovery": ("reconciliation/test_rerun_source",),
         "reconciliation/model/recreation": ("reconciliation/test_recreation",),
-        "retention/model": ("retention/test_retention_plan", "reconciliation/test_acceptance"),
+        "retention/model/plan": ("retention/test_retention_plan",),
+        "retention/model/log": ("retention/test_retention_plan",),
+        "retention/model/proof": (
+            "retention/test_retention_plan",
+            "reconciliation/test_acceptance",
+        ),
         "alerts/model/incidents": ("alerts/test_alert_texts", "alerts/test_incidents"),
         "alerts/model/incident_states": ("alerts/test_incident_rules", "alerts/test_incidents"),
         "alerts/model/chain_health": ("alerts/test_chain_problems", "alerts/test_chain_health"),

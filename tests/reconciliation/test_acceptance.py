@@ -13,7 +13,7 @@ from penstock_platform.reconciliation.model.books import (
     Finding,
     WindowState,
 )
-from penstock_platform.retention.model import SweepCandidate, unproven_reason
+from penstock_platform.retention.model.proof import SweepCandidate, unproven_reason
 from penstock_platform.testing.windows import make_window
 
 WINDOW = make_window({0: (0, 100)})

@@ -18,17 +18,15 @@ from penstock_platform.reconciliation.model.books import (
     Finding,
     WindowState,
 )
-from penstock_platform.retention.model import (
+from penstock_platform.retention.model.log import (
     Disk,
     PartitionLog,
-    SweepAction,
-    SweepCandidate,
-    SweepPolicy,
     bytes_from,
     ends_in_log,
     new_leaders,
-    plan_sweep,
 )
+from penstock_platform.retention.model.plan import SweepAction, SweepPolicy, plan_sweep
+from penstock_platform.retention.model.proof import SweepCandidate
 from penstock_platform.testing.clock import EPOCH
 from penstock_platform.testing.windows import make_window
 from penstock_platform.topics.model.declaration import RetentionSpec

@@ -23,7 +23,7 @@ from penstock_platform.kafka.model import PartitionOffsets, TopicRef
 from penstock_platform.reconciliation.model.books import Book, Equation
 from penstock_platform.reconciliation.recreation import known_lost
 from penstock_platform.reconciliation.store import BookStore
-from penstock_platform.retention.model import Disk
+from penstock_platform.retention.model.log import Disk
 from penstock_platform.topics.model.declaration import TopicSpec
 from penstock_platform.windows.model.window import ChainError, Window
 from penstock_platform.windows.store import WindowStore

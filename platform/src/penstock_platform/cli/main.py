@@ -60,6 +60,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "window",
         "List, show, re-run and accept windows; begin a new chain.",
     ),
+    "retention": (
+        "retention",
+        "Show, explain and apply what retention deletes.",
+    ),
     "table": (
         "table",
         "Show rows of the lake's tables; parse a topic into its silver table again.",

@@ -1,46 +1,46 @@
-"""Retention: the sweep of a topic's log, explained window by window.
+"""Retention: the sweep of a topic's log as an asset, explained window by window and range by range.
 
-The plan is ``retention/model.py``'s; this gathers what it needs to know (the log's starts, each
-due window proven again in this run) and applies it through DeleteRecords. Bronze keeps everything.
+What is known of the log is ``look.py``'s, the plan is the model's; this applies it through
+DeleteRecords. Bronze keeps everything.
 """
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
 
 from penstock_platform.connections import Connections
-from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
-from penstock_platform.kafka.model import PartitionOffsets, TopicRef
-from penstock_platform.reconciliation.books import Bookkeeper
+from penstock_platform.kafka.errors import UnknownTopicError
 from penstock_platform.reconciliation.store import BookStore
-from penstock_platform.retention.model import (
-    PartitionLog,
-    SweepAction,
-    SweepCandidate,
-    SweepPlan,
-    SweepPolicy,
-    new_leaders,
-    plan_sweep,
-)
+from penstock_platform.retention.documents import span_row
+from penstock_platform.retention.look import SweepLook, look_at
+from penstock_platform.retention.model.plan import SweepAction, SweepPlan
+from penstock_platform.retention.model.spans import merged
 from penstock_platform.topics.jobs import build_job
 from penstock_platform.topics.metadata import table
 from penstock_platform.topics.names import RETENTION, Names
 from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.topics.schedules import SWEEP, build_schedule
-from penstock_platform.windows.model.window import ChainError, Window
-from penstock_platform.windows.store import WindowStore
 
-LOG = logging.getLogger("penstock.retention")
 APPLY_TAG = "penstock/apply"
-# A sweep checks this many of the oldest windows in the log; the next sweep checks later ones.
-WINDOWS_MAX = 500
+# On the asset: whether the PlatformComponent lets its runs delete.
+APPLY_METADATA = "penstock/apply"
 DECISION_SCHEMA = dg.TableSchema(
     [
         dg.TableColumn("window", "string"),
         dg.TableColumn("action", "string", "gone, delete, hold or keep"),
         dg.TableColumn("reason", "string", "Why"),
+    ]
+)
+RANGE_SCHEMA = dg.TableSchema(
+    [
+        dg.TableColumn("partition", "int"),
+        dg.TableColumn("start", "int", "First offset"),
+        dg.TableColumn("end", "int", "Offset after the last"),
+        dg.TableColumn("records", "int", "Offsets between them"),
+        dg.TableColumn("action", "string", "delete, hold or keep"),
+        dg.TableColumn("windows", "string", "The windows that they are in"),
+        dg.TableColumn("reason", "string", "Why; that of the first window"),
     ]
 )
 
@@ -57,6 +57,7 @@ def build_retention(plan: TopicPlan, *, apply: bool) -> dg.AssetsDefinition:
         kinds={"kafka"},
         owners=plan.owners,
         tags=plan.tags,
+        metadata={APPLY_METADATA: apply},
         deps=[plan.books_key],
         required_resource_keys={"penstock"},
         check_specs=[
@@ -85,7 +86,7 @@ def build_retention(plan: TopicPlan, *, apply: bool) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult[Any]]:
         penstock: Connections = context.resources.penstock
         try:
-            sweep, windows = explain(penstock, plan)
+            look = look_at(penstock, plan.spec)
         except UnknownTopicError:
             raise dg.Failure(
                 f"topic {plan.name} does not exist yet, so there is nothing to sweep",
@@ -93,8 +94,9 @@ def build_retention(plan: TopicPlan, *, apply: bool) -> dg.AssetsDefinition:
             ) from None
         asked = context.run.tags.get(APPLY_TAG) == "true"
         applying = apply and asked
+        sweep = look.plan
         if applying:
-            apply_sweep(penstock, plan, sweep, windows)
+            apply_sweep(penstock, look)
         elif sweep.deleted:
             context.log.info(only_explained(len(sweep.deleted), apply=apply))
         for decision in sweep.decisions:
@@ -105,8 +107,9 @@ def build_retention(plan: TopicPlan, *, apply: bool) -> dg.AssetsDefinition:
                 "applied": applying,
                 "windows_deleted": len(sweep.deleted) if applying else 0,
                 "windows_held": len(sweep.held),
-                "records_deleted": records_of(windows, sweep.deleted) if applying else 0,
+                "records_deleted": look.records_deleted if applying else 0,
                 "decisions": table(decision_rows(sweep), DECISION_SCHEMA),
+                "ranges": table(map(span_row, merged(look.spans)), RANGE_SCHEMA),
             },
             check_results=[held_result(plan, sweep)],
         )
@@ -127,127 +130,11 @@ def only_explained(windows: int, *, apply: bool) -> str:
     )
 
 
-def explain(penstock: Connections, plan: TopicPlan) -> tuple[SweepPlan, list[Window]]:
-    """The plan, and its windows. Reads only. Raises UnknownTopicError."""
-    ref = penstock.kafka.ref(plan.name)
-    offsets = penstock.kafka.offsets(plan.name)
-    starts = {p: o.log_start for p, o in offsets.items()}
-    first = first_in_log(penstock, ref, starts)
-    windows: list[Window] = []
-    for window in WindowStore.of(penstock).all(ref, first):
-        windows.append(window)
-        if len(windows) == WINDOWS_MAX:
-            break
-    policy = SweepPolicy(
-        retention=plan.spec.retention,
-        accept_unaudited=plan.spec.audit.accept_unaudited,
-        compacted=plan.spec.compacted,
-    )
-    now = penstock.clock.now()
-    logs = log_sizes(penstock, plan, offsets)
-    later = truncated_behind(penstock, windows)
-
-    not_now = new_leader_reason(penstock, ref, offsets)
-
-    def planned(candidates: Sequence[SweepCandidate]) -> SweepPlan:
-        return plan_sweep(
-            now, candidates, policy, starts, logs=logs, later_starts=later, not_now=not_now
-        )
-
-    # Which are due does not depend on proof: prove those alone.
-    ages = planned([SweepCandidate(w) for w in windows])
-    due = {d.sequence for d in ages.decisions if d.action is SweepAction.HOLD}
-    return planned(
-        [candidate(penstock, plan, w, proving=w.sequence in due) for w in windows]
-    ), windows
-
-
-def new_leader_reason(
-    penstock: Connections, ref: TopicRef, offsets: Mapping[int, PartitionOffsets]
-) -> str:
-    """Why nothing is deleted before the next freeze; empty where no leader has changed."""
-    newest = WindowStore.of(penstock).newest(ref)
-    if newest is None:
-        return ""
-    moved = new_leaders(newest, {p: o.leader_epoch for p, o in offsets.items()})
-    if not moved:
-        return ""
-    return (
-        f"partitions {moved} have another leader since window {newest.name} was frozen; the next "
-        "freeze looks for a truncation first"
-    )
-
-
-def log_sizes(
-    penstock: Connections, plan: TopicPlan, offsets: Mapping[int, PartitionOffsets]
-) -> dict[int, PartitionLog] | None:
-    """The log as it is on disk, asked only where a size limits it; None where it is not known."""
-    if plan.spec.retention.max_bytes is None:
-        return None
-    try:
-        sizes = penstock.kafka.log_bytes(plan.name)
-    except UnknownTopicError:
-        raise
-    except ClusterError as error:
-        LOG.warning("%s: max_bytes limits nothing in this sweep: %s", plan.name, error)
-        return None
-    return {
-        p: PartitionLog(o.log_start, o.high_watermark, sizes.get(p, 0)) for p, o in offsets.items()
-    }
-
-
-def truncated_behind(penstock: Connections, windows: Sequence[Window]) -> dict[int, int]:
-    """Per partition the least offset at which a window behind these begins after a truncation."""
-    least: dict[int, int] = {}
-    newest = WindowStore.of(penstock).newest(windows[-1].ref) if windows else None
-    place = newest.last_truncation if newest is not None else None
-    while newest is not None and place is not None and place > windows[-1].sequence:
-        window = WindowStore.of(penstock).get(newest.ref, place)
-        before = WindowStore.of(penstock).get(newest.ref, place - 1)
-        if window is None or before is None:
-            raise ChainError(f"window {newest.topic_id}/{place} is missing inside its chain")
-        for p in window.partitions:
-            if p.truncated is not None:
-                least[p.p] = min(p.start, least.get(p.p, p.start))
-        place = before.last_truncation
-    return least
-
-
-def first_in_log(penstock: Connections, ref: TopicRef, starts: dict[int, int]) -> int:
-    """The sequence of the oldest window that the log still holds anything of."""
-    newest = WindowStore.of(penstock).newest(ref)
-    low, high = 0, newest.sequence if newest is not None else 0
-    while low < high:
-        middle = (low + high) // 2
-        window = WindowStore.of(penstock).get(ref, middle)
-        gone = window is not None and all(starts.get(p.p, 0) >= p.end for p in window.partitions)
-        low, high = (middle + 1, high) if gone else (low, middle)
-    return low
-
-
-def candidate(
-    penstock: Connections, plan: TopicPlan, window: Window, *, proving: bool
-) -> SweepCandidate:
-    """A window with its book, and where it is due with equations 1 and 3 judged now."""
-    if not proving:
-        return SweepCandidate(window)
-    books = Bookkeeper(penstock)
-    return SweepCandidate(
-        window=window,
-        reproved=books.judge_landed(window, plan.spec).result,
-        parsed=books.judge_parsed(window, plan.spec).result if plan.contract is not None else None,
-        book=books.newest(window),
-        acceptances=BookStore.of(penstock).acceptances(window.ref, window.sequence),
-    )
-
-
-def apply_sweep(
-    penstock: Connections, plan: TopicPlan, sweep: SweepPlan, windows: Sequence[Window]
-) -> None:
+def apply_sweep(penstock: Connections, look: SweepLook) -> None:
     """Delete, then record. Killed in between, the next sweep finds the windows gone already."""
-    penstock.kafka.delete_records(plan.name, sweep.delete_before)
-    reasons = {d.sequence: d.reason for d in sweep.decisions if d.action is SweepAction.DELETE}
-    for window in windows:
+    penstock.kafka.delete_records(look.spec.name, look.plan.delete_before)
+    reasons = {d.sequence: d.reason for d in look.plan.decisions if d.action is SweepAction.DELETE}
+    for window in look.windows:
         if window.sequence in reasons:
             BookStore.of(penstock).retire(window, penstock.clock.now(), reasons[window.sequence])
 
@@ -269,10 +156,6 @@ def decision_rows(sweep: SweepPlan) -> list[dict[str, Any]]:
     order = [SweepAction.HOLD, SweepAction.DELETE, SweepAction.KEEP, SweepAction.GONE]
     decisions = sorted(sweep.decisions, key=lambda d: (order.index(d.action), d.sequence))
     return [{"window": d.window, "action": str(d.action), "reason": d.reason} for d in decisions]
-
-
-def records_of(windows: Sequence[Window], sequences: Sequence[int]) -> int:
-    return sum(w.record_count for w in windows if w.sequence in set(sequences))
 
 
 def build_retention_schedule(

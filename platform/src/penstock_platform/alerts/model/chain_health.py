@@ -19,7 +19,7 @@ from itertools import islice
 from penstock_platform.clock import from_iso, to_iso
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.reconciliation.model.recreation import LostTopic
-from penstock_platform.retention.model import Disk
+from penstock_platform.retention.model.log import Disk
 from penstock_platform.topics.model.cron import due_windows
 from penstock_platform.topics.model.declaration import TopicSpec, format_duration
 from penstock_platform.windows.model.window import Window

@@ -2,10 +2,7 @@
 
 The sweep deletes whole windows from the front of the log and never passes one that it may not
 delete, however old the ones behind it are. Age counts from a window's ``closed_at``; producers'
-timestamps have no say. Proof means proof in this run, against the table's present snapshot.
-
-Where a partition was truncated, a window begins below the end of the one before it. The log's
-records there are the later window's, so an earlier one reaches only up to where a later one begins.
+timestamps have no say.
 """
 
 from __future__ import annotations
@@ -16,14 +13,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from penstock_platform.clock import from_iso
-from penstock_platform.reconciliation.model.books import (
-    Acceptance,
-    Book,
-    Equation,
-    EquationResult,
-    Finding,
-    WindowState,
-)
+from penstock_platform.retention.model.log import Disk, PartitionLog, bytes_from, ends_in_log
+from penstock_platform.retention.model.proof import SweepCandidate, unproven_reason
 from penstock_platform.topics.model.declaration import RetentionSpec, format_duration
 from penstock_platform.windows.model.window import Window
 
@@ -39,36 +30,29 @@ class SweepAction(StrEnum):
     KEEP = "keep"
 
 
-@dataclass(frozen=True, slots=True)
-class SweepCandidate:
-    """A window and what is known of it now. ``reproved`` is equation 1 judged in this run, None
-    when it was not; ``parsed`` is equation 3 judged in this run, None where the topic has no
-    contract."""
+class Cause(StrEnum):
+    """Why, in a word that programs can rely on; ``reason`` is the sentence."""
 
-    window: Window
-    reproved: EquationResult | None = None
-    book: Book | None = None
-    acceptances: Sequence[Acceptance] = ()
-    parsed: EquationResult | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionLog:
-    """One partition's log now: its offsets, and what it takes on its broker's disk."""
-
-    start: int
-    end: int
-    size_bytes: int
+    GONE = "gone"
+    PROVEN = "proven"
+    NOT_DUE = "not_due"
+    UNPROVEN = "unproven"
+    BEHIND_ANOTHER = "behind_another"  # due and proven, behind a window that stays
+    NEW_LEADER = "new_leader"
+    COMPACTED = "compacted"
 
 
 @dataclass(frozen=True, slots=True)
 class SweepDecision:
-    """What becomes of one window, and why, in a sentence."""
+    """What becomes of one window, and why, in a sentence. ``detail`` is the part of the sentence
+    that is the same for every window which stays for the same reason."""
 
     window: str
     sequence: int
     action: SweepAction
     reason: str
+    cause: Cause
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +72,6 @@ class SweepPlan:
     @property
     def held(self) -> tuple[int, ...]:
         return tuple(d.sequence for d in self.decisions if d.action is SweepAction.HOLD)
-
-
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """Bytes of the volume that holds the log."""
-
-    total_bytes: int
-    free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +108,21 @@ def plan_sweep(
     ends = ends_in_log([s.window for s in candidates], later_starts or {})
     decisions: list[SweepDecision] = []
     blocked_by: str | None = None
-    for number, candidate in enumerate(candidates):
+    for candidate, reach in zip(candidates, ends, strict=True):
         window = candidate.window
-        if all(log_starts.get(p, 0) >= end for p, end in ends[number].items()):
-            action, reason = SweepAction.GONE, "already deleted from the log"
+        if all(log_starts.get(p, 0) >= end for p, end in reach.items()):
+            outcome = _Outcome(SweepAction.GONE, Cause.GONE, "already deleted from the log")
         else:
             size = bytes_from(window, logs) if logs is not None else None
-            action, reason = _decide(now, candidate, policy, size)
-            if not_now and action is SweepAction.DELETE:
-                action, reason = SweepAction.KEEP, f"{reason}; but {not_now}"
-            if blocked_by is not None and action is SweepAction.DELETE:
-                action = SweepAction.KEEP
-                reason = f"behind window {blocked_by}: deleting it would delete that one too"
-            elif blocked_by is None and action is not SweepAction.DELETE:
+            outcome = _decide(now, candidate, policy, size)
+            if not_now and outcome.action is SweepAction.DELETE:
+                outcome = outcome.kept(Cause.NEW_LEADER, f"{outcome.reason}; but {not_now}")
+            if blocked_by is not None and outcome.action is SweepAction.DELETE:
+                why = f"behind window {blocked_by}: deleting it would delete that one too"
+                outcome = outcome.kept(Cause.BEHIND_ANOTHER, why)
+            elif blocked_by is None and outcome.action is not SweepAction.DELETE:
                 blocked_by = window.name
-        decisions.append(SweepDecision(window.name, window.sequence, action, reason))
+        decisions.append(outcome.of(window))
     risks = _risks(decisions, disk)
     if policy.retention.max_bytes is not None and logs is None and not policy.compacted:
         risks.append("the log's size is not known, so max_bytes limits nothing")
@@ -157,87 +133,37 @@ def plan_sweep(
     )
 
 
-def bytes_from(window: Window, logs: Mapping[int, PartitionLog]) -> int:
-    """Bytes of the log from the window's first offsets on, to the log's end: what deleting all
-    windows before it would leave. Shared out by offsets within each partition."""
-    starts = {p.p: p.start for p in window.partitions}
-    total = 0
-    for number, log in logs.items():
-        length = log.end - log.start
-        first = min(max(starts.get(number, log.start), log.start), log.end)
-        total += log.size_bytes * (log.end - first) // length if length > 0 else 0
-    return total
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """A decision that no window is named in yet."""
 
+    action: SweepAction
+    cause: Cause
+    reason: str
+    detail: str = ""
 
-def new_leaders(newest: Window, epochs: Mapping[int, int]) -> list[int]:
-    """Partitions whose leader changed since the newest window was frozen, by the broker's epochs
-    (-1: it reports none). Their logs may have been cut and have grown again over offsets that were
-    frozen before; the next freeze finds that out, and until then nothing there may be deleted."""
-    known = {p.p: p.leader_epoch for p in newest.partitions}
-    return sorted(
-        p
-        for p, epoch in epochs.items()
-        if p in known and epoch >= 0 and known[p] >= 0 and epoch != known[p]
-    )
+    def kept(self, cause: Cause, reason: str) -> _Outcome:
+        return _Outcome(SweepAction.KEEP, cause, reason)
 
-
-def ends_in_log(windows: Sequence[Window], later_starts: Mapping[int, int]) -> list[dict[int, int]]:
-    """Per window and partition the offset before which the log's records are the window's, or an
-    earlier one's: its own end, or less where a later window begins below that."""
-    least = dict(later_starts)
-    ends: list[dict[int, int]] = []
-    for window in reversed(windows):
-        ends.append({p.p: min(p.end, least.get(p.p, p.end)) for p in window.partitions})
-        for p in window.partitions:
-            least[p.p] = min(p.start, least.get(p.p, p.start))
-    return ends[::-1]
-
-
-def unproven_reason(candidate: SweepCandidate, accept_unaudited: bool) -> str | None:
-    """Why the window may not be deleted, or None when it may."""
-    landed, book = candidate.reproved, candidate.book
-    if landed is None:
-        return "stored = landed was not proved in this run"
-    if not landed.balanced and not _accepted(landed.findings, candidate.acceptances):
-        return f"stored = landed is {landed.state}"
-    parsed = candidate.parsed
-    if (
-        parsed is not None
-        and not parsed.balanced
-        and not _accepted(parsed.findings, candidate.acceptances)
-    ):
-        return f"parsed + quarantined = landed is {parsed.state}"
-    if book is None or book.window_sha256 != candidate.window.sha256:
-        return "it has no book"
-    if book.landing != landed.landing:
-        return "it was landed again since its newest book"
-    return _unaudited_reason(book, candidate.acceptances, accept_unaudited)
-
-
-def _unaudited_reason(
-    book: Book, acceptances: Sequence[Acceptance], accept_unaudited: bool
-) -> str | None:
-    produced = book.judged(Equation.PRODUCED_EQUALS_STORED)
-    if produced is None:
-        return "its producers' evidence was not read since its newest landing"
-    if produced.balanced or (accept_unaudited and produced.state is WindowState.UNAUDITED):
-        return None
-    accepted = _accepted(produced.findings, acceptances)
-    return None if accepted else f"produced = stored is {produced.state}"
+    def of(self, window: Window) -> SweepDecision:
+        return SweepDecision(
+            window.name, window.sequence, self.action, self.reason, self.cause, self.detail
+        )
 
 
 def _decide(
     now: datetime, candidate: SweepCandidate, policy: SweepPolicy, bytes_from_here: int | None
-) -> tuple[SweepAction, str]:
+) -> _Outcome:
     if policy.compacted:
-        return SweepAction.KEEP, "compacted topics are not swept"
+        return _Outcome(SweepAction.KEEP, Cause.COMPACTED, "compacted topics are not swept")
     due = _due(now, candidate.window, policy.retention, bytes_from_here)
     if not due.now:
-        return SweepAction.KEEP, due.why
-    reason = unproven_reason(candidate, policy.accept_unaudited)
-    if reason is not None:
-        return SweepAction.HOLD, f"{due.why}, but {reason}"
-    return SweepAction.DELETE, f"{due.why}, and it is proven"
+        return _Outcome(SweepAction.KEEP, Cause.NOT_DUE, due.why)
+    unproven = unproven_reason(candidate, policy.accept_unaudited)
+    if unproven is not None:
+        why = f"{due.why}, but {unproven}"
+        return _Outcome(SweepAction.HOLD, Cause.UNPROVEN, why, unproven)
+    return _Outcome(SweepAction.DELETE, Cause.PROVEN, f"{due.why}, and it is proven")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +189,6 @@ def _due(
 
 def _age(age: timedelta) -> str:
     return format_duration(timedelta(seconds=max(0, round(age.total_seconds()))))
-
-
-def _accepted(findings: Sequence[Finding], acceptances: Sequence[Acceptance]) -> bool:
-    matters = [f for f in findings if f.state is not None]
-    return bool(matters) and all(any(a.covers(f) for a in acceptances) for f in matters)
 
 
 def _delete_before(
