@@ -41,6 +41,7 @@ from penstock_platform.landing.assets import (
     build_landing_job,
 )
 from penstock_platform.landing.empty_windows import build_empty_windows_job
+from penstock_platform.landing.healing import build_heal_sensor
 from penstock_platform.landing.maintenance_assets import build_maintenance
 from penstock_platform.landing.sensors import (
     build_evidence_sensor,
@@ -245,6 +246,9 @@ def build_platform(
         sensors.append(build_window_sensor(landed, [*landing, empty], names))
         sensors.append(build_evidence_sensor(landed, evidence, names))
         sensors.append(build_late_evidence_sensor(landed, evidence, evidence_request, names))
+        healed = [plan for plan in landed if plan.spec.heal == "auto"]
+        if healed:
+            sensors.append(build_heal_sensor(healed, landing, names))
         parts.append(build_reverify(landed, spec.reverify, names))
         parts.append(build_maintenance(landed, spec.maintenance, names))
         swept = [plan for plan in landed if plan.swept]

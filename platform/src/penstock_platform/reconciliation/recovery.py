@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.lake.errors import LakeError, StoreError
 from penstock_platform.ranges import OffsetRange, merge
-from penstock_platform.reconciliation.model.books import Equation, EquationResult, WindowState
+from penstock_platform.reconciliation.model.books import Equation, EquationResult
 from penstock_platform.reconciliation.model.equations import retained_away
 from penstock_platform.reconciliation.model.recovery import (
+    DAMAGE,
     DigestOf,
     KeptSnapshot,
     RerunSource,
@@ -27,11 +28,6 @@ from penstock_platform.windows.truncations import lost_from_log
 
 if TYPE_CHECKING:
     from penstock_platform.connections import Connections
-
-# States of an equation that a landing may repair.
-DAMAGE = frozenset(
-    {WindowState.MISSING, WindowState.DUPLICATE, WindowState.MIXED, WindowState.CORRUPT}
-)
 
 
 def rerun_source(

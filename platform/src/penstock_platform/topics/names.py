@@ -24,6 +24,8 @@ WINDOW_ID_TAG = "penstock/window_id"
 LANDING_TAG = "penstock/landing"
 # How the newest step of a landing ended: landing/model/retries.py.
 OUTCOME_TAG = "penstock/outcome"
+# What a run of the heal sensor lands again: "<topic id>/<partition key>@<sound until>".
+HEAL_TAG = "penstock/heal"
 # Who lands: landing/model/leases.py. Hidden in the UI by its dot.
 LEASE_TAG = ".dagster/penstock_lease"
 

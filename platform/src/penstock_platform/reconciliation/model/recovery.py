@@ -26,6 +26,10 @@ REPAIR_HORIZON_DAYS = 90
 SNAPSHOTS_TRIED_MAX = 20
 # Keys of an equation result's detail: the source's kind, and its sentence.
 SOURCE_KEY, SENTENCE_KEY = "rerun_from", "rerun_says"
+# States of an equation that a landing may repair.
+DAMAGE = frozenset(
+    {WindowState.MISSING, WindowState.DUPLICATE, WindowState.MIXED, WindowState.CORRUPT}
+)
 # What no landing brings back, whatever it reads.
 _BEYOND_HELP = frozenset({"beyond_log_end", "hole"})
 # What only a snapshot brings back.

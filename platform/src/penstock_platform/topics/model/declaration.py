@@ -303,6 +303,11 @@ class TopicSpec(_Part):
     freshness: FreshnessSpec | None = Field(
         default=None, description="Freshness policy of the landed table."
     )
+    heal: Literal["manual", "auto"] = Field(
+        default="manual",
+        description="auto: damaged windows are landed again without a person, where the log or a "
+        "snapshot of the table has their records.",
+    )
 
     @field_validator("deletion_policy")
     @classmethod
