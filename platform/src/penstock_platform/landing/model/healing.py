@@ -24,7 +24,7 @@ from penstock_platform.reconciliation.model.books import Book, Equation, Equatio
 from penstock_platform.reconciliation.model.recovery import DAMAGE, rerun_helps
 
 HEALS_MAX = 3
-# After a landing that did not help: once at once, then when whoever damages it may have ended.
+# After a landing that did not help, the cause of the damage may take a while to end.
 PAUSES = (timedelta(0), timedelta(minutes=5), timedelta(hours=1))
 LAKE_EQUATIONS = (
     Equation.STORED_EQUALS_LANDED,
