@@ -405,13 +405,14 @@ def test_evidence_is_asked_for_check_only_and_not_too_often(ready: Any) -> None:
     ready.land(window)
     assert not requests(ready.tick("evidence_sensor")), "its evidence was just checked"
     ready.pass_time(20)
+    assert not requests(ready.tick("evidence_sensor")), "nothing came for it"
+    ready.claim(sent)
     result = ready.tick("evidence_sensor")
     (request,) = requests(result)
     assert request.asset_selection == []
     assert request.asset_check_keys == [dg.AssetCheckKey(ready.plan.books_key, EVIDENCE)]
     assert request.partition_key == window.window
 
-    ready.claim(sent)
     job = ready.defs.resolve_job_def(request.job_name)
     subset = job.get_subset(
         asset_selection=set(), asset_check_selection=set(request.asset_check_keys)
@@ -428,10 +429,11 @@ def test_evidence_is_asked_for_check_only_and_not_too_often(ready: Any) -> None:
 
 def test_evidence_is_asked_for_again_when_the_run_died_before_it_judged(ready: Any) -> None:
     """Its key is another than the dead run's: Dagster would pass over the same one forever."""
-    ready.produce(30)
+    sent = ready.produce(30)
     ready.pass_time(60)
     ready.tick("window_sensor")
     ready.land(ready.newest())
+    ready.claim(sent)
     ready.pass_time(20)
     keys = set()
     for _attempt in range(3):

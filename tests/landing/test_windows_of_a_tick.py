@@ -85,12 +85,13 @@ def test_a_tick_that_is_frozen_in_part_is_not_landed(
 
 
 def test_evidence_is_asked_for_once_a_tick(bounded: Any) -> None:
-    bounded.produce(100)  # not claimed yet
+    sent = bounded.produce(100)  # not claimed yet
     bounded.pass_time(60)
     bounded.tick("window_sensor")
     windows = bounded.penstock.windows.tick_of(bounded.newest())
     assert bounded.land(windows[-1]).success
     assert [state(bounded, w) for w in windows] == [WindowState.PENDING] * 3
+    bounded.claim(sent)
     bounded.pass_time(30)
     requests = bounded.tick("evidence_sensor").run_requests
     assert [r.partition_key for r in requests] == [windows[0].window]

@@ -26,6 +26,7 @@ from penstock_platform.landing.ownership import (
 )
 from penstock_platform.landing.results import has_result
 from penstock_platform.reconciliation.model.books import Book, Equation, WindowState
+from penstock_platform.reconciliation.new_evidence import NewEvidence
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.names import (
     EMPTY_WINDOWS,
@@ -317,10 +318,11 @@ def build_evidence_sensor(
         penstock: Connections = context.resources.penstock
         tick = Tick(context, penstock, plans)
         requests: list[dg.RunRequest] = []
+        new = NewEvidence(penstock)
         for plan in tick.topics():
             with tick.alone(plan):
                 # One run judges all windows of a tick: of those that wait, the last asks for it.
-                by_tick = {w.window: (w, pause) for w, pause in undecided_windows(tick, plan)}
+                by_tick = {w.window: (w, pause) for w, pause in undecided_windows(tick, plan, new)}
                 for window, pause in by_tick.values():
                     if known_partition(plan, window):
                         request = evidence_request(
@@ -332,12 +334,13 @@ def build_evidence_sensor(
     return evidence_sensor
 
 
-def undecided_windows(tick: Tick, plan: TopicPlan) -> list[tuple[Window, float]]:
+def undecided_windows(tick: Tick, plan: TopicPlan, new: NewEvidence) -> list[tuple[Window, float]]:
     """Windows whose evidence is to be judged again now, each with the seconds that lie between two
     judgements.
 
     A window's turn comes later each time, by ``EVIDENCE_PAUSE_SECONDS`` a book: evidence is
-    there at once or, after a producer's death, not before the grace is over.
+    there at once or, after a producer's death, not before the grace is over. While nothing came for
+    it, it is not judged at all.
     """
     penstock = tick.penstock
     ref = penstock.kafka.ref(plan.name)
@@ -356,7 +359,10 @@ def undecided_windows(tick: Tick, plan: TopicPlan) -> list[tuple[Window, float]]
             judged = found[-1].judged(Equation.PRODUCED_EQUALS_STORED) is not None
             pause = float(EVIDENCE_PAUSE_SECONDS * (len(found) if judged else 12))
             age = penstock.clock.now() - from_iso(found[-1].made_at)
-            due += [(window, pause)] if age.total_seconds() >= pause else []
+            if age.total_seconds() >= pause and (
+                not judged or new.came_for(window, plan.spec, found[-1])
+            ):
+                due.append((window, pause))
     return due
 
 
