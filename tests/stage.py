@@ -28,7 +28,7 @@ from penstock_platform.clock import to_iso
 from penstock_platform.components.platform_component import PlatformSpec, build_platform
 from penstock_platform.components.topic import build_topic
 from penstock_platform.kafka.cluster import TopicDescription
-from penstock_platform.kafka.model import TopicRef
+from penstock_platform.kafka.model import CommittedOffset, GroupDescription, TopicRef
 from penstock_platform.lake.content import WindowContent
 from penstock_platform.lake.model.digests import digest_of
 from penstock_platform.lake.model.rows import Rows
@@ -58,10 +58,27 @@ from penstock_platform.windows.store import WindowStore
 from penstock_platform.windows.truncations import lost_from_log
 
 INCARNATION = 4711
+TOPIC = "shop.orders"
 ROW_TYPES = (np.int32, np.int64, np.uint64)
 CONTRACT = """{"title": "An order", "type": "object",
  "properties": {"id": {"type": "integer"}}, "required": ["id"]}"""
 START = EPOCH
+
+
+class MemoryGroups(dict[str, dict[int, int]]):
+    """``KafkaGroups`` of the one topic: group, partition, committed offset."""
+
+    def committed(self, names: Sequence[str]) -> dict[str, dict[tuple[str, int], CommittedOffset]]:
+        return {
+            name: {(TOPIC, p): CommittedOffset(at) for p, at in self.get(name, {}).items()}
+            for name in names
+        }
+
+    def describe(self, names: Sequence[str]) -> dict[str, GroupDescription]:
+        return {
+            name: GroupDescription(name, "Empty" if name in self else "Dead", "classic", "", ())
+            for name in names
+        }
 
 
 class MemoryKafka:
@@ -70,7 +87,7 @@ class MemoryKafka:
     def __init__(self) -> None:
         self.memory = MemoryCluster()
         self.configs: dict[str, dict[str, str]] = {}
-        self.groups: dict[str, dict[int, int]] = {}
+        self.groups = MemoryGroups()
 
     def __getattr__(self, name: str) -> Any:
         asked = ("ref", "offsets", "offsets_for_time", "broker_stamps", "read_range", "epoch_ends")
@@ -251,7 +268,7 @@ class Stage:
         self.contract = load_contract(CONTRACT, "orders.schema.json")
         spec = parse_topic(
             {
-                "metadata": {"name": "shop.orders"},
+                "metadata": {"name": TOPIC},
                 "spec": {"partitions": partitions},
                 "land": {"window": "minutely"},
                 "schema": {"file": "orders.schema.json"},

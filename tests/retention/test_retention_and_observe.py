@@ -12,6 +12,7 @@ import pytest
 from penstock_platform.components.platform_component import PlatformSpec, SweepSpec
 from penstock_platform.kafka.errors import ClusterError
 from penstock_platform.kafka.model import PartitionOffsets
+from penstock_platform.reconciliation.books import Bookkeeper
 from penstock_platform.topics.model.declaration import bronze_table
 
 
@@ -150,6 +151,89 @@ def test_nothing_is_deleted_between_a_change_of_leader_and_the_next_freeze(
     assert log_start(ready) == 0
     ready.run("retention")
     assert log_start(ready) == 100
+
+
+def held_for(stage: Callable[..., Any], *groups: str) -> Any:
+    made = stage(retention={"keep": "2m", "hold_for": list(groups)})
+    made.create_topics()
+    made.pass_time(30)
+    made.tick("window_sensor")
+    return made
+
+
+def reasons(result: Any) -> dict[str, str]:
+    (made,) = result.get_asset_materialization_events()
+    rows = made.step_materialization_data.materialization.metadata["decisions"].records
+    return {row.data["window"]: row.data["reason"] for row in rows}
+
+
+def test_a_sweep_deletes_nothing_that_a_declared_group_has_not_read(
+    stage: Callable[..., Any],
+) -> None:
+    made = held_for(stage, "billing", "search")
+    groups = made.penstock.kafka.groups
+    first, second = made.landed(100), made.landed(50)
+    made.pass_time(180)
+    groups["search"] = {0: 150}
+    result = made.run("retention")
+    assert result.success
+    assert dict(decisions(result)) == {first.window: "hold", second.window: "hold"}
+    assert reasons(result)[first.window].endswith("but group billing does not exist")
+    (check,) = result.get_asset_check_evaluations()
+    assert not check.passed, "what is held is an incident"
+    assert "group billing does not exist" in (check.description or "")
+    assert log_start(made) == 0
+
+    groups["billing"] = {0: 120}
+    result = made.run("retention")
+    assert dict(decisions(result)) == {first.window: "delete", second.window: "hold"}
+    assert reasons(result)[second.window].endswith(
+        "but group billing has read partition 0 up to 120, and the window ends there at 150"
+    )
+    assert log_start(made) == 100
+    groups["billing"] = {0: 150}
+    made.run("retention")
+    assert log_start(made) == 150
+
+
+def test_groups_whose_offsets_cannot_be_read_hold_everything(
+    stage: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = held_for(stage, "billing")
+    made.landed(100)
+    made.pass_time(180)
+    made.penstock.kafka.groups["billing"] = {0: 100}
+
+    def refused(_names: object) -> dict[str, Any]:
+        raise ClusterError("cannot read the committed offsets: GroupAuthorizationFailedError")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(made.penstock.kafka.groups, "committed", refused)
+        result = made.run("retention")
+    assert result.success
+    assert log_start(made) == 0
+    assert "group billing cannot be asked for its offsets: cannot read" in str(reasons(result))
+    made.run("retention")
+    assert log_start(made) == 100
+
+
+def test_groups_are_asked_after_the_windows_are_proven(
+    stage: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proving takes minutes, in which a group may be set back."""
+    made = held_for(stage, "billing")
+    made.landed(100)
+    made.pass_time(180)
+    made.penstock.kafka.groups["billing"] = {0: 100}
+    judge = Bookkeeper.judge_landed
+
+    def judge_and_rewind(self: Bookkeeper, *about: Any) -> Any:
+        made.penstock.kafka.groups["billing"] = {0: 5}
+        return judge(self, *about)
+
+    monkeypatch.setattr(Bookkeeper, "judge_landed", judge_and_rewind)
+    made.run("retention")
+    assert log_start(made) == 0
 
 
 def test_observing_reports_offsets_rate_lag_and_drift(ready: Any) -> None:

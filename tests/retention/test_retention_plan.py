@@ -18,6 +18,7 @@ from penstock_platform.reconciliation.model.books import (
     Finding,
     WindowState,
 )
+from penstock_platform.retention.model.groups import GroupProgress
 from penstock_platform.retention.model.log import (
     Disk,
     PartitionLog,
@@ -125,6 +126,37 @@ def test_a_book_about_another_window_object_proves_nothing():
     other = candidate(replace(window, frozen_at="2026-11-20T00:01:59Z"))
     plan = plan_sweep(NOW, [replace(other, window=window)], KEEP_10M, {})
     assert plan.decisions[0].reason.endswith("but it has no book")
+
+
+def test_a_group_that_is_behind_holds_a_window_beside_what_it_lacks_itself():
+    windows = chain(4)
+    candidates = [candidate(w) for w in windows]
+    candidates[2] = candidate(windows[2], landed=S.MISSING)
+    groups = [
+        GroupProgress("billing", {0: 20, 1: 15}),
+        GroupProgress("search", {0: 40, 1: 40}),
+    ]
+    plan = plan_sweep(NOW, candidates, KEEP_10M, {0: 0, 1: 0}, groups=groups)
+    assert actions(plan) == ["delete", "hold", "hold", "hold"]
+    assert [str(d.cause) for d in plan.decisions] == [
+        "proven",
+        "group_behind",
+        "unproven",
+        "group_behind",
+    ]
+    behind = "group billing has read partition 1 up to 15, and the window ends there at 20"
+    assert plan.decisions[1].reason.endswith(f"kept for 10m, but {behind}")
+    assert "but stored = landed is MISSING; group billing has read" in plan.decisions[2].reason
+    assert plan.delete_before == {0: 10, 1: 10}
+    [risk] = plan.risks
+    assert behind in risk
+
+
+def test_a_group_holds_nothing_that_is_not_due():
+    plan = plan_sweep(
+        EPOCH, [candidate(w) for w in chain(1)], KEEP_10M, {}, groups=[GroupProgress("billing")]
+    )
+    assert actions(plan) == ["keep"]
 
 
 LOGS = {0: PartitionLog(0, 60, 300), 1: PartitionLog(0, 60, 300)}

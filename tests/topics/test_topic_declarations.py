@@ -82,6 +82,21 @@ def test_landed_topics_have_the_brokers_deletion_off():
         ("metadata: {name: a}\nspec: {configs: {segment.ms: x}}", 2, ["a whole number", "'x'"]),
         ("metadata: {name: a}\nspec: {configs: {cleanup.policy: x}}", 2, ["is one of delete"]),
         ("metadata: {name: a}\nretention: {keep: 7}", 2, ["90s, 15m, 2h, 7d", "(found 7)"]),
+        (
+            "metadata: {name: a}\nland: {}\nretention:\n  hold_for: billing",
+            4,
+            ["retention.hold_for", "write a list of consumer groups: [billing]"],
+        ),
+        (
+            "metadata: {name: a}\nland: {}\nretention: {hold_for: ['']}",
+            3,
+            ["retention.hold_for", "is not empty"],
+        ),
+        (
+            "metadata: {name: a}\nretention: {hold_for: [billing]}",
+            1,
+            ["retention.hold_for needs land", "add land: {}"],
+        ),
         ("metadata: {name: a}\nland: {window: often}", 2, ["minutely, hourly, daily"]),
         ("metadata: {name: a}\nowners: [me]", 2, ["team:name"]),
         (

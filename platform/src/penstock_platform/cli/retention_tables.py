@@ -84,5 +84,6 @@ def _deleted(document: dict[str, Any]) -> str:
 
 
 def _policy(retention: dict[str, Any]) -> str:
-    said = [f"{key}: {value}" for key, value in retention.items() if value]
+    shown = {k: ", ".join(v) if isinstance(v, list) else v for k, v in retention.items() if v}
+    said = [f"{key}: {value}" for key, value in shown.items()]
     return escape(", ".join(said) or "no policy: nothing is deleted")

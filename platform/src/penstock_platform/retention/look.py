@@ -13,9 +13,11 @@ from functools import cached_property
 
 from penstock_platform.connections import Connections
 from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
+from penstock_platform.kafka.groups import DEAD
 from penstock_platform.kafka.model import LogBounds, PartitionOffsets, TopicRef
 from penstock_platform.reconciliation.books import Bookkeeper
 from penstock_platform.reconciliation.store import BookStore
+from penstock_platform.retention.model.groups import GroupProgress, progress_of
 from penstock_platform.retention.model.log import PartitionLog, ends_in_log, new_leaders
 from penstock_platform.retention.model.plan import (
     SweepAction,
@@ -51,7 +53,7 @@ class SweepLook:
 
     @property
     def bounds(self) -> dict[int, LogBounds]:
-        return {p: LogBounds(o.log_start, o.high_watermark) for p, o in self.offsets.items()}
+        return bounds_of(self.offsets)
 
     @cached_property
     def spans(self) -> list[Span]:
@@ -85,9 +87,18 @@ def look_at(
     later = truncated_behind(penstock, windows)
     not_now = new_leader_reason(penstock, ref, offsets)
 
-    def planned(candidates: Sequence[SweepCandidate]) -> SweepPlan:
+    def planned(
+        candidates: Sequence[SweepCandidate], groups: Sequence[GroupProgress] = ()
+    ) -> SweepPlan:
         return plan_sweep(
-            now, candidates, policy, starts, logs=logs, later_starts=later, not_now=not_now
+            now,
+            candidates,
+            policy,
+            starts,
+            logs=logs,
+            later_starts=later,
+            not_now=not_now,
+            groups=groups,
         )
 
     # Which are due does not depend on proof: prove those alone.
@@ -96,7 +107,9 @@ def look_at(
     if due:
         progress(f"{len(due):,} of {len(windows):,} windows are due: proving them again")
     candidates = [candidate(penstock, spec, w, proving=w.sequence in due) for w in windows]
-    return SweepLook(now, spec, offsets, windows, planned(candidates), later, more)
+    # Asked last: while windows are proven, a group may be set back.
+    plan = planned(candidates, group_progress(penstock, spec, windows))
+    return SweepLook(now, spec, offsets, windows, plan, later, more)
 
 
 def windows_in_log(penstock: Connections, ref: TopicRef, starts: Mapping[int, int]) -> list[Window]:
@@ -124,6 +137,40 @@ def new_leader_reason(
         f"partitions {moved} have another leader since window {newest.name} was frozen; the next "
         "freeze looks for a truncation first"
     )
+
+
+def group_progress(
+    penstock: Connections, spec: TopicSpec, windows: Sequence[Window]
+) -> list[GroupProgress]:
+    """What the groups of ``hold_for`` have read. One that is not known, or cannot be asked for,
+    has read nothing: it holds everything."""
+    names = spec.retention.hold_for
+    if not names:
+        return []
+    groups = penstock.kafka.groups
+    try:
+        found = {
+            name: {p: offset for (topic, p), offset in committed.items() if topic == spec.name}
+            for name, committed in groups.committed(names).items()
+        }
+        silent = groups.describe([name for name in names if not found[name]])
+    except ClusterError as error:
+        LOG.warning("%s: groups that retention waits for: %s", spec.name, error)
+        why = f"cannot be asked for its offsets: {error}"
+        return [GroupProgress(name, problem=why) for name in names]
+    absent = {name for name, described in silent.items() if described.state == DEAD}
+    # After the commits: a group that reads on is never beyond an end that was read later.
+    bounds = bounds_of(penstock.kafka.offsets(spec.name))
+    return [
+        GroupProgress(name, problem="does not exist")
+        if name in absent
+        else progress_of(name, found[name], bounds, windows)
+        for name in names
+    ]
+
+
+def bounds_of(offsets: Mapping[int, PartitionOffsets]) -> dict[int, LogBounds]:
+    return {p: LogBounds(o.log_start, o.high_watermark) for p, o in offsets.items()}
 
 
 def log_sizes(

@@ -49,7 +49,7 @@ def build_retention(plan: TopicPlan, *, apply: bool) -> dg.AssetsDefinition:
     """``["retention", <topic>]``. Deletes only where the declaration says ``apply`` and the run
     carries the tag ``penstock/apply: true``, as runs of the job ``retention`` do; every other run,
     the one of a click on Materialize among them, only explains."""
-    keep = plan.spec.retention
+    policy = plan.spec.retention.model_dump(mode="json", exclude_defaults=True)
 
     @dg.asset(
         key=plan.retention_key,
@@ -69,10 +69,10 @@ def build_retention(plan: TopicPlan, *, apply: bool) -> dg.AssetsDefinition:
             )
         ],
         description=(
-            f"The sweep of `{plan.name}` (keep: "
-            f"{keep.model_dump(mode='json', exclude_none=True)}). Deletes whole windows from the "
-            "front of the log that are old enough, landed, proven again in this very run, and "
-            "whose producers' evidence is complete. Whatever else is due is held, with the reason. "
+            f"The sweep of `{plan.name}` (keep: {policy}). Deletes whole windows from the front "
+            "of the log that are old enough, landed, proven again in this very run, whose "
+            "producers' evidence is complete, and which the declared groups have read. Whatever "
+            "else is due is held, with the reason. "
             + (
                 f"Only a run with the tag `{APPLY_TAG}: true`, such as one of the retention job, "
                 "deletes; any other explains."

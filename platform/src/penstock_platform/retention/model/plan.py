@@ -2,7 +2,7 @@
 
 The sweep deletes whole windows from the front of the log and never passes one that it may not
 delete, however old the ones behind it are. Age counts from a window's ``closed_at``; producers'
-timestamps have no say.
+timestamps have no say. Groups of ``hold_for`` hold what they have not committed past.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from penstock_platform.clock import from_iso
+from penstock_platform.retention.model.groups import GroupProgress, unread_reason
 from penstock_platform.retention.model.log import Disk, PartitionLog, bytes_from, ends_in_log
 from penstock_platform.retention.model.proof import SweepCandidate, unproven_reason
 from penstock_platform.topics.model.declaration import RetentionSpec, format_duration
@@ -22,7 +23,8 @@ DISK_FREE_RATIO_MIN = 0.1
 
 
 class SweepAction(StrEnum):
-    """``gone``: not in the log any more. ``keep``: not due. ``hold``: due, and not proven."""
+    """``gone``: not in the log any more. ``keep``: not due. ``hold``: due, and not proven, or not
+    read yet by a declared group."""
 
     GONE = "gone"
     DELETE = "delete"
@@ -37,6 +39,7 @@ class Cause(StrEnum):
     PROVEN = "proven"
     NOT_DUE = "not_due"
     UNPROVEN = "unproven"
+    GROUP_BEHIND = "group_behind"
     BEHIND_ANOTHER = "behind_another"  # due and proven, behind a window that stays
     NEW_LEADER = "new_leader"
     COMPACTED = "compacted"
@@ -93,6 +96,7 @@ def plan_sweep(
     logs: Mapping[int, PartitionLog] | None = None,
     later_starts: Mapping[int, int] | None = None,
     not_now: str = "",
+    groups: Sequence[GroupProgress] = (),
 ) -> SweepPlan:
     """Decide on every window of ``candidates``, a run of consecutive windows, oldest first.
 
@@ -100,6 +104,7 @@ def plan_sweep(
     about; None where they are not known, which is a risk. ``later_starts``: per partition the least
     offset at which a window behind the candidates begins, where one was truncated. ``not_now``: why
     nothing may be deleted now, whatever is proven; empty where nothing speaks against it.
+    ``groups``: the declared ones, and what they have read.
 
     A window whose predecessor is not among the candidates and not gone from the log is the caller's
     error and raises ValueError: deleting before an offset deletes everything before it.
@@ -114,7 +119,8 @@ def plan_sweep(
             outcome = _Outcome(SweepAction.GONE, Cause.GONE, "already deleted from the log")
         else:
             size = bytes_from(window, logs) if logs is not None else None
-            outcome = _decide(now, candidate, policy, size)
+            unread = [w for g in groups if (w := unread_reason(g, reach, log_starts))]
+            outcome = _decide(now, candidate, policy, size, unread)
             if not_now and outcome.action is SweepAction.DELETE:
                 outcome = outcome.kept(Cause.NEW_LEADER, f"{outcome.reason}; but {not_now}")
             if blocked_by is not None and outcome.action is SweepAction.DELETE:
@@ -152,7 +158,11 @@ class _Outcome:
 
 
 def _decide(
-    now: datetime, candidate: SweepCandidate, policy: SweepPolicy, bytes_from_here: int | None
+    now: datetime,
+    candidate: SweepCandidate,
+    policy: SweepPolicy,
+    bytes_from_here: int | None,
+    unread: Sequence[str],
 ) -> _Outcome:
     if policy.compacted:
         return _Outcome(SweepAction.KEEP, Cause.COMPACTED, "compacted topics are not swept")
@@ -160,9 +170,11 @@ def _decide(
     if not due.now:
         return _Outcome(SweepAction.KEEP, Cause.NOT_DUE, due.why)
     unproven = unproven_reason(candidate, policy.accept_unaudited)
-    if unproven is not None:
-        why = f"{due.why}, but {unproven}"
-        return _Outcome(SweepAction.HOLD, Cause.UNPROVEN, why, unproven)
+    lacks = [*([unproven] if unproven is not None else []), *unread]
+    if lacks:
+        cause = Cause.GROUP_BEHIND if unproven is None else Cause.UNPROVEN
+        why = "; ".join(lacks)
+        return _Outcome(SweepAction.HOLD, cause, f"{due.why}, but {why}", why)
     return _Outcome(SweepAction.DELETE, Cause.PROVEN, f"{due.why}, and it is proven")
 
 

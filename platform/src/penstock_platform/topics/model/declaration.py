@@ -132,7 +132,11 @@ class PartitionsSpec(_Part):
 
 
 class RetentionSpec(_Part):
-    """How long the log is kept: ``keep`` counts from a window's close; null keeps forever."""
+    """How long the log is kept: ``keep`` counts from a window's close; null keeps forever.
+
+    ``hold_for`` names consumer groups. They need not exist when the declaration is loaded: groups
+    come and go, and one that is not there holds everything.
+    """
 
     keep: Duration | None = Field(
         default=None,
@@ -141,6 +145,20 @@ class RetentionSpec(_Part):
     max_bytes: int | None = Field(
         default=None, ge=1, description="Limit of the topic's log in bytes; null: no limit."
     )
+    hold_for: tuple[str, ...] = Field(
+        default=(),
+        description="Consumer groups that the sweep waits for: it deletes no record that one of "
+        "them has not committed past; needs land.",
+    )
+
+    @field_validator("hold_for", mode="before")
+    @classmethod
+    def _are_groups(cls, groups: object) -> object:
+        if isinstance(groups, str):
+            raise ValueError(f"write a list of consumer groups: [{groups}]")
+        if isinstance(groups, list | tuple) and any(not str(g or "").strip() for g in groups):
+            raise ValueError("the name of a consumer group is not empty")
+        return groups
 
 
 class SchemaSpec(_Part):
@@ -336,6 +354,11 @@ class TopicSpec(_Part):
         if self.contract is not None and self.land is None:
             raise ValueError(
                 "schema needs land: silver is parsed from the landed table; add land: {}"
+            )
+        if self.retention.hold_for and self.land is None:
+            raise ValueError(
+                "retention.hold_for needs land: a topic that is not landed is deleted by its "
+                "broker, which waits for no group; add land: {}"
             )
         if self.quarantine.max_share is not None and self.contract is None:
             raise ValueError(
