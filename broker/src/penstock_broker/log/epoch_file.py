@@ -39,8 +39,7 @@ def epochs_of(segments: Iterable[Segment]) -> LeaderEpochs:
     for segment in segments:
         try:
             for batch in segment.batches():
-                if batch.leader_epoch > epochs.latest:
-                    epochs.assign(batch.leader_epoch, batch.base_offset)
+                epochs.assign(batch.leader_epoch, batch.base_offset)
         except BadBatchError as bad:
             _log.error("%s is damaged: %s", segment.path, bad)
     return epochs
