@@ -182,11 +182,7 @@ SUBJECTS |= {
         ("log/checkpoint", "log/kept_offsets"): ("log/test_checkpoint_files",),
         ("log/open_files",): ("log/test_open_files",),
         ("log/check",): ("log/test_check_rules",),
-        ("log/dump",): (
-            "log/test_log_check",
-            "log/test_log_upgrade",
-            "transactions/test_txn_dump",
-        ),
+        ("log/dump",): ("log/test_dump",),
         ("groups/offset_records",): ("groups/test_offset_records", "groups/test_coordinator"),
         ("transactions/transaction",): ("transactions/test_transaction_rules",),
         (

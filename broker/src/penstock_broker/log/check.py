@@ -17,7 +17,6 @@ whose newest batch may then seem torn. Of each partition it checks
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import TextIO
 from penstock_broker.log.aborted_transactions import AbortedTransactions
 from penstock_broker.log.data_directory import parse_log_directory_name
 from penstock_broker.log.epoch_file import EPOCHS_FILE, read_epochs
-from penstock_broker.log.files import OsFile, OsFiles, read_file
+from penstock_broker.log.files import ReadOnlyFiles, read_file
 from penstock_broker.log.index_file import IndexDamagedError
 from penstock_broker.log.leader_epochs import LeaderEpochs
 from penstock_broker.log.offset_index import OffsetIndex
@@ -45,13 +44,6 @@ from penstock_broker.wire.records import CONTROL_FLAG, NO_TIMESTAMP, RecordBatch
 
 _NUMBERED = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot|checkpoint)(\.deleted)?")
 _KNOWN = {"partition.metadata", EPOCHS_FILE, CHECKPOINT_FILE}
-
-
-class _ReadOnlyFiles(OsFiles):
-    """The machine's disk, with every file opened for reading alone."""
-
-    def open(self, path: Path, *, create: bool = False) -> OsFile:
-        return OsFile(path, os.open(path, os.O_RDONLY))
 
 
 def check_log(directory: Path, out: TextIO, *, with_records: bool = True) -> int:
@@ -94,7 +86,7 @@ class _Checker:
         self.size = 0
         self._directory = directory
         self._with_records = with_records
-        self._files = _ReadOnlyFiles()
+        self._files = ReadOnlyFiles()
         self._epochs = LeaderEpochs()
         self._next_offset = 0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from penstock_broker.log.files import OsFiles
+from penstock_broker.log.files import ReadOnlyFiles
 from penstock_broker.log.markers import read_marker
 from penstock_broker.log.scan import BadBatchError, ScannedBatch, scan
 from penstock_broker.wire.compression import Codec
@@ -22,15 +22,18 @@ def dump_log(path: Path, out: TextIO, *, with_records: bool = False) -> int:
     try:
         for line in describe(path, with_records=with_records):
             out.write(line + "\n")
-    except (BadBatchError, OSError) as error:
+    except BadBatchError as error:
         out.write(f"BAD: {error}; the rest of the file is not valid\n")
+        return 1
+    except OSError as error:
+        out.write(f"BAD: the file cannot be read: {error}\n")
         return 1
     return 0
 
 
 def describe(path: Path, *, with_records: bool = False) -> Iterator[str]:
     """The lines of :func:`dump_log`. OSError, :class:`BadBatchError`."""
-    file = OsFiles().open(path)
+    file = ReadOnlyFiles().open(path)
     end = file.size()
     count = position = 0
     for batch in scan(file, 0, end, 0, check_crc=True):

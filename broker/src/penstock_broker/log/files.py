@@ -412,6 +412,15 @@ class OsFiles:
         return OsLock(path)
 
 
+class ReadOnlyFiles(OsFiles):
+    """The machine's disk, with every file opened for reading alone."""
+
+    __slots__ = ()
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        return OsFile(path, os.open(path, os.O_RDONLY))
+
+
 def read_file(files: Files, path: Path) -> bytes:
     """The whole of a small file; FileNotFoundError where there is none."""
     file = files.open(path)
