@@ -1,19 +1,22 @@
-"""How a table's history slows its landings down, with and without maintenance.
+"""How a table's history slows a landing down, with and without maintenance.
 
-Commits tiny windows to a table through pyiceberg, thousands of them, as a month of minutely windows
-does, and measures at intervals what a landing and a proof pay for the history: the size of the
-metadata, the time to load the table, to plan one window's files, and to commit one more window.
-With maintenance older snapshots expire every ``--keep`` commits, as by ``ops/snapshots``.
+Makes a table of ``--windows`` windows (43,200: a month of minutely ones), each a partition with a
+data file, and gives it as many snapshots as landings would have left: all of them, or those of the
+last six hours, which is what ``ops/snapshots`` leaves. Then measures what every landing and every
+proof pay for it: to load the table, to plan one window's files, to commit one more window.
 
-    python benchmarks/landing/bench_history.py [--windows 5000] [--keep 360] [--every 1000]
+    python benchmarks/landing/bench_history.py [--windows 43200] [--kept 360]
 
-The table is on the local disk with a SQLite catalog: a store on the network adds its round trips,
-the same with a short history and a long one.
+The snapshots are entries in the table's metadata that are as long as those of real landings, and
+all name the manifests of the newest one. The table is on the local disk with a SQLite catalog: a
+store on the network adds its round trips, the same ones for a short history and a long one.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import sqlite3
 import statistics
 import tempfile
 import time
@@ -29,68 +32,122 @@ from pyiceberg.transforms import IdentityTransform
 
 NAME = "bronze.history"
 SCHEMA = pa.schema([("window_id", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
-TRIES = 5
+WINDOWS_PER_COMMIT = 2_000
+TRIES = 3
+# The summary of a landing's snapshot, but for its counts.
+SUMMARY = {
+    "penstock.attempt": "0" * 32,
+    "penstock.window": "2026-11-20-00:00",
+    "penstock.window-id": "XURsdZ53Si2s43EEWRZbdQ/12345",
+    "penstock.window-sha256": "0" * 64,
+    "penstock.topic": "shop.orders",
+    "penstock.ranges": json.dumps([[p, 10_000_000, 10_060_000] for p in range(6)]),
+    "spark.app.id": "local-1700000000000",
+    "engine-version": "4.1.3",
+    "app-id": "local-1700000000000",
+    "engine-name": "spark",
+    "iceberg-version": "Apache Iceberg 1.12.0",
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--windows", type=int, default=5000)
-    parser.add_argument("--keep", type=int, default=360)
-    parser.add_argument("--every", type=int, default=1000)
+    parser.add_argument("--windows", type=int, default=43_200)
+    parser.add_argument("--kept", type=int, default=360)
     args = parser.parse_args()
-    for keep in (0, args.keep):
-        print(f"the last {keep} snapshots kept" if keep else "every snapshot kept")
-        with tempfile.TemporaryDirectory() as directory:
-            grow(Path(directory), args.windows, keep, args.every)
+    with tempfile.TemporaryDirectory() as directory:
+        history = History(Path(directory))
+        history.fill(args.windows)
+        for kept in (args.kept, args.windows):
+            history.keep(kept)
+            history.report(args.windows)
 
 
-def grow(folder: Path, windows: int, keep: int, every: int) -> None:
-    catalog = SqlCatalog(
-        "lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse"
-    )
-    catalog.create_namespace("bronze")
-    made = catalog.create_table(
-        NAME,
-        schema=SCHEMA,
-        properties={
-            "write.metadata.delete-after-commit.enabled": "true",
-            "write.metadata.previous-versions-max": "20",
-            "commit.manifest-merge.enabled": "true",
-        },
-    )
-    with made.update_spec() as update:
-        update.add_field("window_id", IdentityTransform(), "window_id")
-    for number in range(1, windows + 1):
-        add_window(catalog.load_table(NAME), number)
-        if keep and number % keep == 0:
-            expire(catalog.load_table(NAME), keep)
-        if number % every == 0 or number == 10:
-            report(catalog, number)
+class History:
+    """One table with a history of a chosen length."""
 
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "catalog.db"
+        self._catalog = SqlCatalog(
+            "lake", uri=f"sqlite:///{self._file}", warehouse=f"file://{folder}/warehouse"
+        )
+        self._catalog.create_namespace("bronze")
+        made = self._catalog.create_table(
+            NAME,
+            schema=SCHEMA,
+            properties={
+                "write.metadata.delete-after-commit.enabled": "true",
+                "write.metadata.previous-versions-max": "1",
+                "commit.manifest-merge.enabled": "true",
+            },
+        )
+        with made.update_spec() as update:
+            update.add_field("window_id", IdentityTransform(), "window_id")
 
-def add_window(table: Table, number: int) -> None:
-    rows = {"window_id": [f"t/{number}"], "partition": [0], "offset": [number]}
-    table.append(pa.table(rows, schema=SCHEMA))
+    def fill(self, windows: int) -> None:
+        """Write the windows, many in a commit."""
+        for first in range(0, windows, WINDOWS_PER_COMMIT):
+            self.add(range(first, min(first + WINDOWS_PER_COMMIT, windows)))
 
+    def add(self, numbers: range) -> None:
+        rows = {
+            "window_id": [f"XURsdZ53Si2s43EEWRZbdQ/{n}" for n in numbers],
+            "partition": [0] * len(numbers),
+            "offset": list(numbers),
+        }
+        self.load().append(pa.table(rows, schema=SCHEMA))
 
-def expire(table: Table, keep: int) -> None:
-    snapshots = sorted(table.metadata.snapshots, key=lambda s: s.sequence_number or 0)
-    table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in snapshots[:-keep]]).commit()
+    def load(self) -> Table:
+        return self._catalog.load_table(NAME)
 
+    def keep(self, snapshots: int) -> None:
+        """Give the table so many snapshots, a minute apart."""
+        place = self.load().metadata_location
+        path = Path(urlsplit(place).path)
+        document = json.loads(path.read_text())
+        newest = next(
+            s for s in document["snapshots"] if s["snapshot-id"] == document["current-snapshot-id"]
+        )
+        earlier = [
+            {
+                **newest,
+                "snapshot-id": n + 1,
+                "parent-snapshot-id": n,
+                "timestamp-ms": newest["timestamp-ms"] - 60_000 * (snapshots - n),
+                "sequence-number": n + 1,
+                "summary": {**newest["summary"], **SUMMARY},
+            }
+            for n in range(snapshots - 1)
+        ]
+        document["snapshots"] = [*earlier, newest]
+        document["snapshot-log"] = [
+            {"snapshot-id": s["snapshot-id"], "timestamp-ms": s["timestamp-ms"]}
+            for s in document["snapshots"]
+        ]
+        document["last-sequence-number"] = newest["sequence-number"] = snapshots + 1
+        longer = path.with_name(
+            f"{snapshots:05d}-00000000-0000-0000-0000-000000000000.metadata.json"
+        )
+        longer.write_text(json.dumps(document))
+        with sqlite3.connect(self._file) as catalog:
+            catalog.execute(
+                "UPDATE iceberg_tables SET metadata_location = ?",
+                (place.replace(path.name, longer.name),),
+            )
 
-def report(catalog: SqlCatalog, number: int) -> None:
-    table = catalog.load_table(NAME)
-    size = Path(urlsplit(table.metadata_location).path).stat().st_size
-    only = EqualTo("window_id", f"t/{number // 2}")
-    load = timed(lambda: catalog.load_table(NAME))
-    plan = timed(lambda: list(table.scan(row_filter=only).plan_files()))
-    commit = timed(lambda: add_window(catalog.load_table(NAME), number))
-    print(
-        f"{number:>6,} windows: {len(table.metadata.snapshots):>6,} snapshots, metadata "
-        f"{size / 2**20:6.2f} MiB; load {load:6.3f} s, plan one window {plan:6.3f} s, commit one "
-        f"{commit:6.3f} s",
-        flush=True,
-    )
+    def report(self, windows: int) -> None:
+        table = self.load()
+        size = Path(urlsplit(table.metadata_location).path).stat().st_size
+        only = EqualTo("window_id", f"XURsdZ53Si2s43EEWRZbdQ/{windows // 2}")
+        load = timed(self.load)
+        plan = timed(lambda: list(table.scan(row_filter=only).plan_files()))
+        commit = timed(lambda: self.add(range(windows, windows + 1)))
+        print(
+            f"{windows:,} windows, {len(table.metadata.snapshots):,} snapshots: metadata "
+            f"{size / 2**20:.2f} MiB; load {load:.3f} s, plan one window {plan:.3f} s, commit one "
+            f"{commit:.3f} s",
+            flush=True,
+        )
 
 
 def timed(work: Callable[[], object]) -> float:
