@@ -2,8 +2,9 @@
 
 Makes a table of ``--windows`` windows (43,200: a month of minutely ones), each a partition with a
 data file, and gives it as many snapshots as landings would have left: all of them, or those of the
-last six hours, which is what ``ops/snapshots`` leaves. Then measures what every landing and every
-proof pay for it: to load the table, to plan one window's files, to commit one more window.
+last six hours, which is what ``ops/snapshots`` leaves; with Iceberg's manifests and with ours. Then
+measures what every landing and every proof pay for it: to load the table, to plan one window's
+files, to commit one more window.
 
     python benchmarks/landing/bench_history.py [--windows 43200] [--kept 360]
 
@@ -30,6 +31,8 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
+from penstock_platform.lake.model.manifests import TARGET_BYTES, TARGET_PROPERTY
+
 NAME = "bronze.history"
 SCHEMA = pa.schema([("window_id", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 WINDOWS_PER_COMMIT = 2_000
@@ -55,18 +58,24 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=43_200)
     parser.add_argument("--kept", type=int, default=360)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        history = History(Path(directory))
-        history.fill(args.windows)
-        for kept in (args.kept, args.windows):
-            history.keep(kept)
+    for small_manifests in (False, True):
+        with tempfile.TemporaryDirectory() as directory:
+            print(
+                "manifests of " + ("512 kB, as landings make them" if small_manifests else "8 MB")
+            )
+            history = History(Path(directory), small_manifests=small_manifests)
+            history.fill(args.windows)
+            history.keep(args.kept)
             history.report(args.windows)
+            if small_manifests:
+                history.keep(args.windows)
+                history.report(args.windows)
 
 
 class History:
     """One table with a history of a chosen length."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, small_manifests: bool) -> None:
         self._file = folder / "catalog.db"
         self._catalog = SqlCatalog(
             "lake", uri=f"sqlite:///{self._file}", warehouse=f"file://{folder}/warehouse"
@@ -79,6 +88,7 @@ class History:
                 "write.metadata.delete-after-commit.enabled": "true",
                 "write.metadata.previous-versions-max": "1",
                 "commit.manifest-merge.enabled": "true",
+                **({TARGET_PROPERTY: str(TARGET_BYTES)} if small_manifests else {}),
             },
         )
         with made.update_spec() as update:

@@ -17,12 +17,14 @@ from test_recovery import Proven
 from penstock_platform.archive.store import s3_client
 from penstock_platform.connections import Connections
 from penstock_platform.lake.errors import LakeError
+from penstock_platform.lake.model.manifests import TARGET_BYTES, TARGET_PROPERTY
 from penstock_platform.landing import maintenance
 from penstock_platform.landing.attempt import land_window
 from penstock_platform.landing.maintenance import (
     Maintained,
     each_table,
     expire_snapshots,
+    keep_manifests_small,
     remove_orphans,
 )
 from penstock_platform.testing.clock import ManualClock
@@ -84,6 +86,31 @@ def test_young_snapshots_and_a_table_that_is_not_there_cost_no_spark_job(
         nothing
     )
     assert remove_orphans(no_spark, nothing) == Maintained(nothing)
+
+
+def test_a_table_of_an_earlier_release_gets_small_manifests(
+    penstock: Connections, desk: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = desk("manifests")
+    windows = []
+    for _ in range(3):
+        topic.send_values([b"x"] * 5)
+        windows.append(topic.freeze())
+        land_window(penstock, windows[-1])
+    table = bronze_table(topic.topic)
+    before = fingerprints(penstock, table, windows)
+    unset = f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{TARGET_PROPERTY}')"
+    penstock.spark.session().sql(unset).collect()
+    manifests = len(penstock.lake.manifest_bytes(table))
+    keep_manifests_small(penstock, table)
+    assert penstock.lake.properties(table)[TARGET_PROPERTY] == str(TARGET_BYTES)
+    assert len(penstock.lake.manifest_bytes(table)) == manifests, "they are small"
+    # As if each were twice as large as it should be.
+    monkeypatch.setattr(maintenance, "TARGET_BYTES", min(penstock.lake.manifest_bytes(table)) // 3)
+    keep_manifests_small(penstock, table)
+    assert penstock.lake.commits(table)[-1].operation == "replace"
+    assert fingerprints(penstock, table, windows) == before
+    assert penstock.lake.snapshots_with(table, windows[0].window_id)[0].operation == "overwrite"
 
 
 def test_files_of_killed_writers_go_when_they_are_old(

@@ -213,6 +213,16 @@ class Lake:
             return []
         return [_described(s) for s in self._history(table, found) if _changed(found, s, window_id)]
 
+    def properties(self, table: str) -> dict[str, str]:
+        """The table's properties."""
+        return dict(self._table(table).properties)
+
+    def manifest_bytes(self, table: str) -> list[int]:
+        """How large the manifests of the current snapshot are."""
+        found = self._table(table)
+        snapshot = found.current_snapshot()
+        return [m.manifest_length for m in snapshot.manifests(found.io)] if snapshot else []
+
     def commits(self, table: str) -> list[LakeSnapshot]:
         """All snapshots that are kept, oldest first; none without the table."""
         try:

@@ -2,8 +2,9 @@
 
 Every landing adds a snapshot, and a table's metadata lists them all: after a month of minutely
 windows every commit would write, and every reader read, 70 MB. ``model/expiry.py`` says which may
-go; what could still heal a window inside the repair horizon gets a tag first. Content and lineage
-stay as they are: no data file of the current snapshot is touched, so neither digests nor
+go; what could still heal a window inside the repair horizon gets a tag first. Manifests that are
+larger than readers like, of a table that an earlier release made, are written again. Content and
+lineage stay as they are: no data file of the current snapshot is touched, so neither digests nor
 fingerprints change.
 
 Orphan files are what a killed writer left. Only files older than ``ORPHANS_OLDER_THAN`` are
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from penstock_platform.connections import Connections
 from penstock_platform.extras import require_extra
+from penstock_platform.lake.model.manifests import TARGET_BYTES, TARGET_PROPERTY
 from penstock_platform.landing.model.expiry import Commit, ExpiryPlan, plan_expiry, tag_name
 from penstock_platform.landing.model.expiry import takes_away as taken_away
 from penstock_platform.topics.model.declaration import (
@@ -75,6 +77,7 @@ def expire_snapshots(
     commits = commits_of(penstock, table)
     if not commits:
         return Maintained(table)
+    keep_manifests_small(penstock, table)
     tags = penstock.lake.tags(table)
     plan = plan_expiry(
         commits,
@@ -97,6 +100,23 @@ def expire_snapshots(
         expired=max(0, len(commits) - left),
         files_deleted=deleted,
     )
+
+
+def keep_manifests_small(penstock: Connections, table: str) -> None:
+    """Give the table the properties that landings rely on, and write manifests again that are much
+    larger than they say. The data files, and what they are listed with, stay as they are."""
+    large = max(penstock.lake.manifest_bytes(table), default=0) > 2 * TARGET_BYTES
+    as_wanted = penstock.lake.properties(table).get(TARGET_PROPERTY) == str(TARGET_BYTES)
+    if as_wanted and not large:
+        return
+    with _session(penstock, table) as spark:
+        if not as_wanted:
+            change = f"SET TBLPROPERTIES ('{TARGET_PROPERTY}'='{TARGET_BYTES}')"
+            spark.sql(f"ALTER TABLE {table} {change}").collect()
+        if large:
+            spark.sql(
+                f"CALL {_procedure(table, 'rewrite_manifests')} (table => '{_name(table)}')"
+            ).collect()
 
 
 def remove_orphans(penstock: Connections, table: str) -> Maintained:

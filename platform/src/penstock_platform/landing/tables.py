@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
+from penstock_platform.lake.model.manifests import TARGET_BYTES, TARGET_PROPERTY
 from penstock_platform.reconciliation.model.recovery import REPAIR_HORIZON_DAYS
 from penstock_platform.topics.model.contract_changes import ColumnChange, SparkType, type_of_json
 
@@ -49,6 +50,8 @@ TABLE_PROPERTIES = {
     "commit.retry.num-retries": "20",
     "history.expire.max-snapshot-age-ms": str(REPAIR_HORIZON_DAYS * 24 * 3600 * 1000),
     "history.expire.min-snapshots-to-keep": str(SNAPSHOTS_KEPT_MIN),
+    # A reader of one window reads few manifests, and small ones.
+    TARGET_PROPERTY: str(TARGET_BYTES),
     # Files of older metadata only: the current one lists every snapshot that is kept.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
