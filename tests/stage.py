@@ -28,7 +28,13 @@ from penstock_platform.clock import to_iso
 from penstock_platform.components.platform_component import PlatformSpec, build_platform
 from penstock_platform.components.topic import build_topic
 from penstock_platform.kafka.cluster import TopicDescription
-from penstock_platform.kafka.model import CommittedOffset, GroupDescription, TopicRef
+from penstock_platform.kafka.model import (
+    CommittedOffset,
+    GroupDescription,
+    LogSizes,
+    TopicRef,
+    Volume,
+)
 from penstock_platform.lake.content import WindowContent
 from penstock_platform.lake.model.digests import digest_of
 from penstock_platform.lake.model.rows import Rows
@@ -88,6 +94,7 @@ class MemoryKafka:
         self.memory = MemoryCluster()
         self.configs: dict[str, dict[str, str]] = {}
         self.groups = MemoryGroups()
+        self.volume: Volume | None = Volume(2**40, 2**40)
 
     def __getattr__(self, name: str) -> Any:
         asked = ("ref", "offsets", "offsets_for_time", "broker_stamps", "read_range", "epoch_ends")
@@ -133,10 +140,11 @@ class MemoryKafka:
         del topic
         return self.groups.get(group, {})
 
-    def log_bytes(self, topic: str) -> dict[int, int]:
+    def log_sizes(self, topic: str) -> LogSizes:
         """A record takes ten bytes."""
         found = self.memory.offsets(topic)
-        return {p: 10 * (o.high_watermark - o.log_start) for p, o in found.items()}
+        sizes = {p: 10 * (o.high_watermark - o.log_start) for p, o in found.items()}
+        return LogSizes(sizes, self.volume)
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         for p, offset in before.items():

@@ -13,6 +13,8 @@ from click.testing import CliRunner, Result
 from penstock_platform.cli import retention as command
 from penstock_platform.cli.console import CommandError
 from penstock_platform.cli.dagster_api import DagsterApiError
+from penstock_platform.cli.retention_tables import forecast_lines
+from penstock_platform.retention.model.forecast import Forecast
 from penstock_platform.topics.model.declaration import bronze_table
 
 Run = Callable[..., Result]
@@ -98,6 +100,27 @@ def test_the_plan_says_per_partition_what_goes_and_why_the_rest_stays(
     assert f"a sweep now would delete 100 records of 1 window ({old})" in shown
     assert young in shown
     assert log_start(ready) == 0, "a plan deletes nothing"
+
+
+def test_the_plan_has_a_forecast(ready: Any, run: Run, hurt: list[Any]) -> None:
+    forecast = json.loads(run("plan", "shop.orders", "-o", "json").stdout)["forecast"]
+    assert forecast["log_bytes"] == 620, "1,620 bytes without the 100 records that go"
+    assert forecast["overdue_seconds"] > 0
+    assert forecast["until_max_bytes_seconds"] is None
+    shown = run("plan", "shop.orders").output
+    assert "the log then has 620 bytes, growing by " in shown
+    assert "what is held is past its policy for " in shown
+    assert "at this rate the disk is full in " in shown
+    assert "max_bytes is reached" not in shown
+
+
+@pytest.mark.parametrize(
+    "seconds,text",
+    [(0, "0s"), (59, "59s"), (3600, "1h"), (90_061, "1d 1h"), (8_640_000_000, "100,000d")],
+)
+def test_a_time_is_shown_in_its_two_largest_units(seconds: int, text: str) -> None:
+    forecast = dict.fromkeys(Forecast.__dataclass_fields__) | {"until_due_seconds": seconds}
+    assert forecast_lines(forecast) == [f"the next window is due in {text}"]
 
 
 def test_an_offset_is_explained(ready: Any, run: Run, hurt: list[Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock_platform.components.platform_component import PlatformSpec, SweepSpec
 from penstock_platform.kafka.errors import ClusterError
-from penstock_platform.kafka.model import PartitionOffsets
+from penstock_platform.kafka.model import PartitionOffsets, Volume
 from penstock_platform.reconciliation.books import Bookkeeper
 from penstock_platform.topics.model.declaration import bronze_table
 
@@ -118,10 +118,10 @@ def test_a_log_whose_size_is_not_known_is_not_deleted_and_said_to_be_so(
     made = sized(stage, 100)
     made.landed(50)
 
-    def refused(_topic: str) -> dict[int, int]:
+    def refused(_topic: str) -> None:
         raise ClusterError("DescribeLogDirs is refused")
 
-    monkeypatch.setattr(made.penstock.kafka, "log_bytes", refused)
+    monkeypatch.setattr(made.penstock.kafka, "log_sizes", refused)
     result = made.run("retention")
     assert result.success
     assert log_start(made) == 0
@@ -151,6 +151,50 @@ def test_nothing_is_deleted_between_a_change_of_leader_and_the_next_freeze(
     assert log_start(ready) == 0
     ready.run("retention")
     assert log_start(ready) == 100
+
+
+def test_a_sweep_forecasts_in_numbers_that_dagster_plots(
+    ready: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ready.landed(60)
+    ready.penstock.lake.put(bronze_table(ready.topic), old.window_id, {0: [0]})
+    ready.landed(120)
+    ready.pass_time(150)
+    ready.penstock.kafka.volume = Volume(100_000, 12_000)
+
+    def numbers() -> dict[str, Any]:
+        result = ready.run("retention")
+        (made,) = result.get_asset_materialization_events()
+        metadata = made.step_materialization_data.materialization.metadata
+        return {
+            k: v.value
+            for k, v in metadata.items()
+            if isinstance(v, (dg.IntMetadataValue, dg.FloatMetadataValue))
+        }
+
+    found = numbers()
+    seconds = (ready.newest().closed_time - old.closed_time).total_seconds() + 60
+    rate = round(10 * 180 / seconds, 3)
+    assert found["bytes_per_second"] == rate
+    assert found["records_per_second"] == round(180 / seconds, 3)
+    assert (found["log_bytes"], found["disk_free_bytes"]) == (1800, 12_000)
+    age = (ready.penstock.clock.now() - old.closed_time).total_seconds()
+    assert found["overdue_seconds"] == int(age - 120)
+    assert found["until_disk_full_seconds"] == int(12_000 / (1800 / seconds))
+
+    def refused(_topic: str) -> None:
+        raise ClusterError("DescribeLogDirs is refused")
+
+    monkeypatch.setattr(ready.penstock.kafka, "log_sizes", refused)
+    assert not {"log_bytes", "bytes_per_second", "disk_free_bytes"} & set(numbers())
+
+
+def test_a_disk_that_is_nearly_full_fails_the_check(ready: Any) -> None:
+    ready.landed(10)
+    ready.penstock.kafka.volume = Volume(1000, 99)
+    (check,) = ready.run("retention").get_asset_check_evaluations()
+    assert not check.passed
+    assert "the log's disk has 99 of 1,000 bytes left" in (check.description or "")
 
 
 def held_for(stage: Callable[..., Any], *groups: str) -> Any:

@@ -35,6 +35,8 @@ def print_plan(document: dict[str, Any]) -> None:
         out.print(table(columns, shown, right="partition,offsets,records"))
         if len(rows) > RANGES_SHOWN:
             out.print(f"… and {len(rows) - RANGES_SHOWN:,} more ranges; all of them: -o json")
+    for line in forecast_lines(document["forecast"]):
+        out.print(f"  {line}")
     for risk in document["risks"]:
         out.print(f"[yellow]![/] {escape(risk)}")
     if "executed" not in document:
@@ -72,6 +74,36 @@ def print_offset(document: dict[str, Any]) -> None:
         out.print(f"  in window {escape(document['window'])}: {escape(document['reason'])}")
     else:
         out.print(f"  {escape(document['reason'])}")
+
+
+def forecast_lines(forecast: dict[str, Any]) -> list[str]:
+    """The forecast in sentences, as far as there is one."""
+    lines: list[str] = []
+    size, grows = forecast["log_bytes"], forecast["bytes_per_second"]
+    if size is not None:
+        rate = f", growing by {grows:,.0f} bytes/s" if grows else ""
+        lines.append(f"the log then has {size:,} bytes{rate}")
+    sentences = {
+        "overdue_seconds": "what is held is past its policy for {}",
+        "until_due_seconds": "the next window is due in {}",
+        "until_max_bytes_seconds": "if nothing more is deleted, max_bytes is reached in {}",
+        "until_disk_full_seconds": "at this rate the disk is full in {}",
+    }
+    return lines + [
+        text.format(_span(forecast[key]))
+        for key, text in sentences.items()
+        if forecast[key] is not None
+    ]
+
+
+def _span(seconds: int) -> str:
+    """A time in its two largest units: ``3d 4h``."""
+    parts = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        number, seconds = divmod(seconds, size)
+        if number:
+            parts.append(f"{number:,}{unit}")
+    return " ".join(parts[:2]) or "0s"
 
 
 def _deleted(document: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ from penstock_platform.kafka.calls import (
     code_of,
 )
 from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
-from penstock_platform.kafka.model import PartitionOffsets, TopicRef
+from penstock_platform.kafka.model import LogSizes, PartitionOffsets, TopicRef
 from penstock_platform.ranges import OffsetRange, by_partition
 
 if TYPE_CHECKING:
@@ -262,12 +262,12 @@ class KafkaCluster(ClusterCalls):
 
         return epoch_ends(self._settings, topic, epochs, current)
 
-    def log_bytes(self, topic: str) -> dict[int, int]:
-        """Bytes of each partition's log on disk (``log_sizes``). Raises UnknownTopicError."""
-        from penstock_platform.kafka.log_sizes import partition_bytes  # noqa: PLC0415
+    def log_sizes(self, topic: str) -> LogSizes:
+        """Bytes of each partition's log on disk, and what is left. Raises UnknownTopicError."""
+        from penstock_platform.kafka.log_sizes import log_sizes  # noqa: PLC0415
 
         partitions = range(len(self._describe(topic).partitions))
-        return partition_bytes(self._settings, topic, partitions)
+        return log_sizes(self._settings, topic, partitions)
 
     def unread_offsets(
         self, topic: str, doubtful: Sequence[OffsetRange]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock_platform.ranges import OffsetRange, merge
@@ -34,6 +34,23 @@ class LogBounds:
 
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A broker's disk: its bytes, and those that are free."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogSizes:
+    """What a topic's log takes by partition, and of the brokers' volumes with replicas of it the
+    one with the least space left; None where they do not say (before Kafka 3.3)."""
+
+    by_partition: Mapping[int, int]
+    volume: Volume | None = None
 
 
 @dataclass(frozen=True, slots=True)

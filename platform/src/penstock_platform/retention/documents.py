@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from penstock_platform.clock import to_iso
@@ -32,6 +33,7 @@ def plan_document(look: SweepLook) -> dict[str, Any]:
             }
             for p, log in sorted(look.bounds.items())
         ],
+        "forecast": asdict(look.forecast),
         "risks": list(look.plan.risks),
     }
 

@@ -14,11 +14,12 @@ from functools import cached_property
 from penstock_platform.connections import Connections
 from penstock_platform.kafka.errors import ClusterError, UnknownTopicError
 from penstock_platform.kafka.groups import DEAD
-from penstock_platform.kafka.model import LogBounds, PartitionOffsets, TopicRef
+from penstock_platform.kafka.model import LogBounds, LogSizes, PartitionOffsets, TopicRef
 from penstock_platform.reconciliation.books import Bookkeeper
 from penstock_platform.reconciliation.store import BookStore
+from penstock_platform.retention.model.forecast import RATE_WINDOWS, Forecast, forecast_of
 from penstock_platform.retention.model.groups import GroupProgress, progress_of
-from penstock_platform.retention.model.log import PartitionLog, ends_in_log, new_leaders
+from penstock_platform.retention.model.log import Disk, PartitionLog, ends_in_log, new_leaders
 from penstock_platform.retention.model.plan import (
     SweepAction,
     SweepPlan,
@@ -50,6 +51,7 @@ class SweepLook:
     plan: SweepPlan
     later_starts: Mapping[int, int] = field(default_factory=dict)
     more: bool = False
+    forecast: Forecast = field(default_factory=Forecast)
 
     @property
     def bounds(self) -> dict[int, LogBounds]:
@@ -83,7 +85,9 @@ def look_at(
         compacted=spec.compacted,
     )
     now = penstock.clock.now()
-    logs = log_sizes(penstock, spec, offsets)
+    sizes = log_sizes(penstock, spec)
+    logs = logs_of(sizes, offsets) if sizes is not None else None
+    disk = disk_of(sizes)
     later = truncated_behind(penstock, windows)
     not_now = new_leader_reason(penstock, ref, offsets)
 
@@ -95,6 +99,7 @@ def look_at(
             candidates,
             policy,
             starts,
+            disk,
             logs=logs,
             later_starts=later,
             not_now=not_now,
@@ -109,7 +114,9 @@ def look_at(
     candidates = [candidate(penstock, spec, w, proving=w.sequence in due) for w in windows]
     # Asked last: while windows are proven, a group may be set back.
     plan = planned(candidates, group_progress(penstock, spec, windows))
-    return SweepLook(now, spec, offsets, windows, plan, later, more)
+    newest = WindowStore.of(penstock).recent(ref, RATE_WINDOWS)
+    forecast = forecast_of(now, spec.retention, plan, windows, newest=newest, logs=logs, disk=disk)
+    return SweepLook(now, spec, offsets, windows, plan, later, more, forecast)
 
 
 def windows_in_log(penstock: Connections, ref: TopicRef, starts: Mapping[int, int]) -> list[Window]:
@@ -173,22 +180,30 @@ def bounds_of(offsets: Mapping[int, PartitionOffsets]) -> dict[int, LogBounds]:
     return {p: LogBounds(o.log_start, o.high_watermark) for p, o in offsets.items()}
 
 
-def log_sizes(
-    penstock: Connections, spec: TopicSpec, offsets: Mapping[int, PartitionOffsets]
-) -> dict[int, PartitionLog] | None:
-    """The log as it is on disk, asked only where a size limits it; None where it is not known."""
-    if spec.retention.max_bytes is None:
-        return None
+def log_sizes(penstock: Connections, spec: TopicSpec) -> LogSizes | None:
+    """What the log takes on disk, and what is left there; None where it is not known."""
     try:
-        sizes = penstock.kafka.log_bytes(spec.name)
+        return penstock.kafka.log_sizes(spec.name)
     except UnknownTopicError:
         raise
     except ClusterError as error:
-        LOG.warning("%s: max_bytes limits nothing in this sweep: %s", spec.name, error)
+        lacks = "the forecast has no bytes"
+        if spec.retention.max_bytes is not None:
+            lacks += ", and max_bytes limits nothing in this sweep"
+        LOG.warning("%s: %s: %s", spec.name, lacks, error)
         return None
+
+
+def logs_of(sizes: LogSizes, offsets: Mapping[int, PartitionOffsets]) -> dict[int, PartitionLog]:
+    found = sizes.by_partition
     return {
-        p: PartitionLog(o.log_start, o.high_watermark, sizes.get(p, 0)) for p, o in offsets.items()
+        p: PartitionLog(o.log_start, o.high_watermark, found.get(p, 0)) for p, o in offsets.items()
     }
+
+
+def disk_of(sizes: LogSizes | None) -> Disk | None:
+    volume = sizes.volume if sizes is not None else None
+    return Disk(volume.total_bytes, volume.free_bytes) if volume is not None else None
 
 
 def truncated_behind(penstock: Connections, windows: Sequence[Window]) -> dict[int, int]:

@@ -103,18 +103,24 @@ def build_retention(plan: TopicPlan, *, apply: bool) -> dg.AssetsDefinition:
             if decision.action in (SweepAction.DELETE, SweepAction.HOLD):
                 context.log.info("%s: %s, %s", decision.window, decision.action, decision.reason)
         yield dg.MaterializeResult(
-            metadata={
-                "applied": applying,
-                "windows_deleted": len(sweep.deleted) if applying else 0,
-                "windows_held": len(sweep.held),
-                "records_deleted": look.records_deleted if applying else 0,
-                "decisions": table(decision_rows(sweep), DECISION_SCHEMA),
-                "ranges": table(map(span_row, merged(look.spans)), RANGE_SCHEMA),
-            },
+            metadata=sweep_metadata(look, applied=applying),
             check_results=[held_result(plan, sweep)],
         )
 
     return retention
+
+
+def sweep_metadata(look: SweepLook, *, applied: bool) -> dict[str, Any]:
+    """What a page shows of a sweep: numbers first, which Dagster plots."""
+    return {
+        "applied": applied,
+        "windows_deleted": len(look.plan.deleted) if applied else 0,
+        "windows_held": len(look.plan.held),
+        "records_deleted": look.records_deleted if applied else 0,
+        **look.forecast.numbers,
+        "decisions": table(decision_rows(look.plan), DECISION_SCHEMA),
+        "ranges": table(map(span_row, merged(look.spans)), RANGE_SCHEMA),
+    }
 
 
 def only_explained(windows: int, *, apply: bool) -> str:
