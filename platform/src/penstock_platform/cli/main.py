@@ -60,6 +60,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "window",
         "List, show, re-run and accept windows; begin a new chain.",
     ),
+    "lineage": (
+        "lineage",
+        "Show where an offset is: its window, its receipts and its rows.",
+    ),
     "retention": (
         "retention",
         "Show, explain and apply what retention deletes.",

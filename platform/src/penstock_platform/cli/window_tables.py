@@ -32,7 +32,7 @@ def print_windows(rows: list[dict[str, Any]]) -> None:
         [
             *([row["topic"]] if several else []),
             *(cell(row[c]) for c in columns[:-1]),
-            _state(row),
+            state_text(row),
             seconds_of(row["proven_at"]),
         ]
         for row in rows
@@ -47,7 +47,8 @@ def seconds_of(time: str) -> str:
     return time[:19].replace("T", " ") or "–"
 
 
-def _state(row: dict[str, Any]) -> str:
+def state_text(row: dict[str, Any]) -> str:
+    """The state in its colour, and whether the records were swept from the log."""
     state = WindowState(row["state"])
     gone = " [dim](swept)[/]" if row["retired"] else ""
     return f"[{STYLES.get(state, 'red')}]{state}[/]{gone}"
@@ -55,7 +56,7 @@ def _state(row: dict[str, Any]) -> str:
 
 def print_details(document: dict[str, Any]) -> None:
     out = console()
-    out.print(f"[bold]{document['topic']}[/] {document['window']}  {_state(document)}")
+    out.print(f"[bold]{document['topic']}[/] {document['window']}  {state_text(document)}")
     out.print(f"  closed {document['closed_at']}, frozen {document['frozen_at']}")
     out.print(f"  proven at {document['proven_at'] or 'no time yet'}")
     for sentence in document["unjudged"]:

@@ -13,3 +13,7 @@ class MissingTableError(LakeError):
 
 class StoreError(RuntimeError):
     """The object store could not be asked: names the object and the cause. Proves nothing."""
+
+
+class FilterError(LakeError):
+    """A filter that cannot be read, or does not fit the table's columns."""

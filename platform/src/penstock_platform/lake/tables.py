@@ -20,7 +20,11 @@ from urllib.parse import quote_plus
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+)
 from pyiceberg.expressions import BooleanExpression, EqualTo
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.schema import Schema
@@ -32,6 +36,7 @@ from sqlalchemy.exc import OperationalError
 from penstock_platform.archive.store import s3_client
 from penstock_platform.lake.content import FileStore, LargeWindows, WindowContent, WindowFiles
 from penstock_platform.lake.errors import LakeError, MissingTableError
+from penstock_platform.lake.search import FoundRows, search
 from penstock_platform.lake.spark_session import CATALOG, sqlite_path
 from penstock_platform.ranges import OffsetRange
 from penstock_platform.settings import Settings
@@ -112,6 +117,13 @@ class Lake:
         """Up to ``limit`` rows of any table, in any order. Raises LakeError, MissingTableError."""
         return self._table(table).scan(limit=limit).to_arrow()
 
+    def find_rows(
+        self, table: str, where: BooleanExpression | str, columns: Sequence[str], limit: int
+    ) -> FoundRows:
+        """Up to ``limit`` rows that match, in any order, and whether there are more. Raises
+        FilterError, LakeError, MissingTableError."""
+        return search(self._table(table), table, where, columns, limit)
+
     def scan_table(
         self,
         table: str,
@@ -171,6 +183,19 @@ class Lake:
         except MissingTableError:
             return False
         return True
+
+    def names(self, namespace: str) -> list[str]:
+        """The tables of a namespace, without it; none where the namespace is not there."""
+        try:
+            return sorted(identifier[-1] for identifier in self._catalog.list_tables(namespace))
+        except NoSuchNamespaceError:
+            return []
+        except OperationalError as error:
+            if "no such table" in str(error):  # nothing was landed yet
+                return []
+            raise LakeError(
+                f"the catalog at {sqlite_path(self._settings)} cannot be read: {error}"
+            ) from error
 
     def location(self, table: str) -> str:
         """Where the table's files are, as a URI."""

@@ -23,6 +23,7 @@ from penstock_platform.connections import Connections
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.topics.model.cron import CronError, last_tick, opening_of
 from penstock_platform.windows.model.incarnations import Incarnation
+from penstock_platform.windows.model.position import windows_holding
 from penstock_platform.windows.model.truncation import Cut, cuts_in
 from penstock_platform.windows.model.window import ChainError, Window, check_link
 
@@ -156,6 +157,16 @@ class WindowStore:
             before = self._present(ref, place - 1) if place else None
             place = before.last_truncation if before is not None else None
         return cuts_in(reversed(found))
+
+    def holding(self, ref: TopicRef, partition: int, offset: int) -> list[Window]:
+        """The windows that hold an offset, in chain order: none, one, or several where the log was
+        cut and grew again. Reads about 4 log2(windows) objects."""
+        newest = self.newest(ref)
+        if newest is None:
+            return []
+        return windows_holding(
+            lambda n: self._present(ref, n), newest, self.cuts(ref), partition, offset
+        )
 
     # --- incarnations and starts --------------------------------------------------------------
 
