@@ -1,4 +1,4 @@
-"""``penstock lineage offset``."""
+"""``penstock lineage offset | row``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import click
 
 from penstock_platform.cli.console import CommandError, output_option, print_json, settings
 from penstock_platform.cli.incarnation import EVERY, chains_of, incarnation_option
-from penstock_platform.cli.lineage_tables import print_offset
+from penstock_platform.cli.lineage_tables import print_offset, print_rows
 from penstock_platform.cli.project import Connections
+from penstock_platform.lake.errors import MissingTableError
+from penstock_platform.lake.spark_session import CATALOG
+
+ROWS_SHOWN = 20
+ROWS_SHOWN_MAX = 1_000
 
 
 @click.group()
@@ -39,3 +44,38 @@ def offset(topic: str, partition: int, offset: int, incarnation: str | None, out
         print_json(document)
         return
     print_offset(document)
+
+
+@command.command()
+@click.argument("table")
+@click.option("--where", required=True, metavar="EXPR", help="Which rows: total > 100 and id = 'a'")
+@click.option(
+    "--columns", default="", metavar="NAME,…", help="Further columns of the rows to show."
+)
+@click.option(
+    "--limit",
+    default=ROWS_SHOWN,
+    show_default=True,
+    type=click.IntRange(1, ROWS_SHOWN_MAX),
+    help="How many rows at most.",
+)
+@output_option
+def row(table: str, where: str, columns: str, limit: int, output: str) -> None:
+    """Show from which offsets rows of TABLE come (lake.silver.orders, or silver.orders).
+
+    TABLE is of bronze, silver or quarantine. EXPR compares columns with values, in the language of
+    pyiceberg's row filters: =, !=, <, >, in, between, like 'a%', is null, and, or, not. Each row
+    has its topic, partition, offset, window and state, and the receipt of its landing.
+    """
+    from penstock_platform.lineage.rows import rows_document  # noqa: PLC0415 - pyiceberg
+
+    name = table if table.startswith(f"{CATALOG}.") else f"{CATALOG}.{table}"
+    shown = [column.strip() for column in columns.split(",") if column.strip()]
+    try:
+        document = rows_document(Connections(settings()), name, where, limit, shown)
+    except MissingTableError as error:
+        raise CommandError(str(error), fix="name one as lake.silver.orders") from error
+    if output == "json":
+        print_json(document)
+        return
+    print_rows(document, shown)

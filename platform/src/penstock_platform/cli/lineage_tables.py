@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.markup import escape
 from penstock_platform.cli.console import cell, console, table
 from penstock_platform.cli.window_tables import seconds_of, state_text
 
+VALUE_SHOWN_MAX = 200
 LOG_WORDS = {
     "stored": "the log has it",
     "deleted": "deleted from the log",
@@ -94,3 +96,34 @@ def _presence(place: dict[str, Any]) -> str:
         return "not there"
     there = "there" if place["rows"] == 1 else f"there {place['rows']} times"
     return f"{there}: {place['reason']}" if place.get("reason") else there
+
+
+def print_rows(document: dict[str, Any], columns: Sequence[str]) -> None:
+    """What `lineage row` shows."""
+    out = console()
+    lines = [
+        [
+            row["topic"] or "–",
+            str(row["partition"]),
+            cell(row["offset"]),
+            row["window"] or row["window_id"],
+            row["state"] or "–",
+            (row["receipt"] or {}).get("attempt", "–"),
+            str((row["receipt"] or {}).get("snapshot", "–")),
+            *(escape(_text(row["columns"][name])) for name in columns),
+        ]
+        for row in document["rows"]
+    ]
+    names = ("topic", "partition", "offset", "window", "state", "attempt", "snapshot", *columns)
+    if lines:
+        out.print(table(names, lines, right="partition,offset"))
+    else:
+        out.print(f"{document['table']}: no row matches")
+    if document["more"]:
+        out.print(f"more than {len(lines):,} rows match; for more of them: --limit")
+
+
+def _text(value: object) -> str:
+    """A value in a cell, at most so long; bytes as the text that they mostly are."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else cell(value)
+    return text if len(text) <= VALUE_SHOWN_MAX else f"{text[:VALUE_SHOWN_MAX]}…"

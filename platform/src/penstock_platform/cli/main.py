@@ -62,7 +62,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "lineage": (
         "lineage",
-        "Show where an offset is: its window, its receipts and its rows.",
+        "Show where an offset is, and from which offsets rows come.",
     ),
     "retention": (
         "retention",
