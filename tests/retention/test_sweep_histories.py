@@ -90,6 +90,7 @@ class History:
     def unclaimed_minute(self, partition: int) -> None:
         self.minute(partition, 3, False)
         self.land(0)
+        self.read_all()  # so that nothing else holds it
 
     def land(self, back: int) -> None:
         self.land_without_books(back)
