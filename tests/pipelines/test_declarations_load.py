@@ -101,7 +101,7 @@ def test_a_topic_its_contract_and_its_silver_by_yaml_alone(project: Project) -> 
     topic = graph.get(dg.AssetKey(["local", "topic", "post.parcels"]))
     assert topic.owners == ["team:post"]
     declaration: Any = topic.metadata["penstock/declaration"]
-    assert declaration.value["retention"] == {"keep": "7d"}
+    assert declaration.value["retention"] == {"keep": "7d", "hold_for": []}
     assert defs.resolve_job_def("penstock_land_post_parcels").partitions_def is not None
 
 
