@@ -147,7 +147,7 @@ SUBJECTS |= {
             "log/test_record_rules",
             "log/test_batch_patterns",
         ),
-        ("wire/record_walk",): ("wire/test_walk_rules",),
+        ("wire/record_walk",): ("wire/test_walk_rules", "wire/test_walk_shapes"),
         ("api/produce_frame",): ("api/test_produce_frame",),
         ("log/retention", "log/trash"): ("log/test_log_retention_plan", "log/test_retention_rules"),
         ("log/segment_checkpoint",): (
@@ -178,7 +178,7 @@ SUBJECTS |= {
         ("log/compaction_worker",): ("log/test_compaction_work",),
         ("log/saving",): ("log/test_saving",),
         ("log/data_directory",): ("log/test_data_directory",),
-        ("log/manager",): ("log/test_manager",),
+        ("log/manager",): ("log/test_manager", "log/test_manager_deletion"),
         ("log/checkpoint", "log/kept_offsets"): ("log/test_checkpoint_files",),
         ("log/open_files",): ("log/test_open_files",),
         ("log/check",): ("log/test_check_rules",),

@@ -7,9 +7,15 @@ import random
 
 import pytest
 from log_bench import Bench
+from manager_directory import Directory
 from storage_broker import Broker
 
 from penstock_broker.testing import MemFiles
+
+
+@pytest.fixture
+def directory() -> Directory:
+    return Directory()
 
 
 @pytest.fixture
