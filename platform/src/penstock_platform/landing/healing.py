@@ -9,6 +9,7 @@ and the alert resolves by the proof in the run. A window that cannot be repaired
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -30,7 +31,7 @@ from penstock_platform.topics.plan import TopicPlan
 from penstock_platform.topics.schedules import LANDING, PRIORITY_TAG
 from penstock_platform.windows.model.window import Window
 from penstock_platform.windows.store import WindowStore
-from penstock_platform.windows.ticks import Tick
+from penstock_platform.windows.ticks import Tick, build_tick_sensor
 
 INTERVAL_SECONDS = 30
 RECENT_WINDOWS = 20
@@ -43,25 +44,16 @@ def build_heal_sensor(
 ) -> dg.SensorDefinition:
     """``plans``: those that declare ``heal: auto``; ``jobs``: their landing jobs."""
 
-    @dg.sensor(
-        name=names.of("heal_sensor"),
-        jobs=jobs,
-        minimum_interval_seconds=INTERVAL_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        required_resource_keys={"penstock"},
+    return build_tick_sensor(
+        names.of("heal_sensor"),
+        plans,
+        jobs,
+        lambda context, tick: partial(heals, context.instance, tick),
+        interval_seconds=INTERVAL_SECONDS,
         description="Lands damaged windows again, of topics that declare `heal: auto`; three times "
         "at most since a window was sound.",
+        otherwise="no window has damage that a landing repairs",
     )
-    def heal_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        penstock: Connections = context.resources.penstock
-        tick = Tick(context, penstock, plans)
-        requests: list[dg.RunRequest] = []
-        for plan in tick.topics():
-            with tick.alone(plan):
-                requests += heals(context.instance, tick, plan)
-        return tick.result(requests, "no window has damage that a landing repairs")
-
-    return heal_sensor
 
 
 def heals(instance: dg.DagsterInstance, tick: Tick, plan: TopicPlan) -> list[dg.RunRequest]:

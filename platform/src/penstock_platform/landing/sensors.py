@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, timedelta
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -45,7 +46,7 @@ from penstock_platform.topics.starts import record_start
 from penstock_platform.windows.freezer import freeze_due
 from penstock_platform.windows.model.window import Window
 from penstock_platform.windows.store import WindowStore
-from penstock_platform.windows.ticks import Tick
+from penstock_platform.windows.ticks import Look, Tick, build_tick_sensor
 
 # A look costs Dagster a quarter of a second of a core, whatever it finds: as often as need be.
 WINDOW_INTERVAL_SECONDS = 5
@@ -305,33 +306,32 @@ def build_evidence_sensor(
 ) -> dg.SensorDefinition:
     """Asks again for the producers' evidence of windows that are PENDING."""
 
-    @dg.sensor(
-        name=names.of("evidence_sensor"),
-        jobs=jobs,
-        minimum_interval_seconds=EVIDENCE_INTERVAL_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        required_resource_keys={"penstock"},
+    def begin(context: dg.SensorEvaluationContext, tick: Tick) -> Look:
+        return partial(evidence_requests, context.instance, tick, NewEvidence(tick.penstock))
+
+    return build_tick_sensor(
+        names.of("evidence_sensor"),
+        plans,
+        jobs,
+        begin,
+        interval_seconds=EVIDENCE_INTERVAL_SECONDS,
         description="Evaluates produced_equals_stored again, alone, for windows whose evidence is "
         "still due. PENDING raises no alert; after the topic's grace it is UNAUDITED.",
+        otherwise="no window waits for evidence",
     )
-    def evidence_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        penstock: Connections = context.resources.penstock
-        tick = Tick(context, penstock, plans)
-        requests: list[dg.RunRequest] = []
-        new = NewEvidence(penstock)
-        for plan in tick.topics():
-            with tick.alone(plan):
-                # One run judges all windows of a tick: of those that wait, the last asks for it.
-                by_tick = {w.window: (w, pause) for w, pause in undecided_windows(tick, plan, new)}
-                for window, pause in by_tick.values():
-                    if known_partition(plan, window):
-                        request = evidence_request(
-                            context.instance, penstock.clock, plan, window, pause
-                        )
-                        requests += [request] if request is not None else []
-        return tick.result(requests, "no window waits for evidence")
 
-    return evidence_sensor
+
+def evidence_requests(
+    instance: dg.DagsterInstance, tick: Tick, new: NewEvidence, plan: TopicPlan
+) -> list[dg.RunRequest]:
+    """One run judges all windows of a tick: of those that wait, the last asks for it."""
+    by_tick = {w.window: (w, pause) for w, pause in undecided_windows(tick, plan, new)}
+    requests = [
+        evidence_request(instance, tick.penstock.clock, plan, window, pause)
+        for window, pause in by_tick.values()
+        if known_partition(plan, window)
+    ]
+    return [request for request in requests if request is not None]
 
 
 def undecided_windows(tick: Tick, plan: TopicPlan, new: NewEvidence) -> list[tuple[Window, float]]:

@@ -32,6 +32,8 @@ TICK_SECONDS = 20.0
 LOOKS_MAX = 100
 CURSOR_VERSION = 2
 NOTES_IN_REASON = 10
+# What one tick asks of a topic: the runs to request.
+Look = Callable[[TopicPlan], Sequence[dg.RunRequest]]
 
 
 class Tick:
@@ -134,6 +136,39 @@ class Tick:
             skip_reason=None if requests else dg.SkipReason("; ".join(notes) or otherwise),
             cursor=json.dumps(cursor, separators=(",", ":")),
         )
+
+
+def build_tick_sensor(
+    name: str,
+    plans: Sequence[TopicPlan],
+    jobs: Sequence[Any],
+    begin: Callable[[dg.SensorEvaluationContext, Tick], Look],
+    *,
+    interval_seconds: int,
+    description: str,
+    otherwise: str,
+) -> dg.SensorDefinition:
+    """A sensor that looks at each topic by itself. ``begin`` gives what one tick asks of a topic:
+    the runs to request. ``otherwise``: why there are none."""
+
+    @dg.sensor(
+        name=name,
+        jobs=jobs,
+        minimum_interval_seconds=interval_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={"penstock"},
+        description=description,
+    )
+    def tick_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        tick = Tick(context, context.resources.penstock, plans)
+        look = begin(context, tick)
+        requests: list[dg.RunRequest] = []
+        for plan in tick.topics():
+            with tick.alone(plan):
+                requests += look(plan)
+        return tick.result(requests, otherwise)
+
+    return tick_sensor
 
 
 def _read_cursor(text: str | None) -> tuple[str, dict[str, Watch]]:
