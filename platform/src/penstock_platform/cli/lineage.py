@@ -7,9 +7,8 @@ import click
 from penstock_platform.cli.console import CommandError, output_option, print_json, settings
 from penstock_platform.cli.incarnation import EVERY, chains_of, incarnation_option
 from penstock_platform.cli.lineage_tables import print_offset, print_rows
-from penstock_platform.cli.project import Connections
+from penstock_platform.cli.project import Connections, in_lake
 from penstock_platform.lake.errors import MissingTableError
-from penstock_platform.lake.spark_session import CATALOG
 
 ROWS_SHOWN = 20
 ROWS_SHOWN_MAX = 1_000
@@ -69,7 +68,7 @@ def row(table: str, where: str, columns: str, limit: int, output: str) -> None:
     """
     from penstock_platform.lineage.rows import rows_document  # noqa: PLC0415 - pyiceberg
 
-    name = table if table.startswith(f"{CATALOG}.") else f"{CATALOG}.{table}"
+    name = in_lake(table)
     shown = [column.strip() for column in columns.split(",") if column.strip()]
     try:
         document = rows_document(Connections(settings()), name, where, limit, shown)

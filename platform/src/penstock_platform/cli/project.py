@@ -15,6 +15,7 @@ from typing import Any
 from penstock_platform.cli import dagster_api
 from penstock_platform.clock import Clock
 from penstock_platform.identity import OwnConnections
+from penstock_platform.lake.spark_session import CATALOG
 from penstock_platform.settings import Settings
 
 # Functions of Settings that raise DagsterApiError where what answers is not this project's Dagster.
@@ -36,3 +37,8 @@ class DagsterApi(dagster_api.DagsterApi):
         for point in entry_points(group=DAGSTER_GROUP):
             point.load()(self._settings)
         return super().post(path, document)
+
+
+def in_lake(table: str) -> str:
+    """The full name of a table that was given with or without its catalog."""
+    return table if table.startswith(f"{CATALOG}.") else f"{CATALOG}.{table}"

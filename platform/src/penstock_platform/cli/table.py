@@ -16,14 +16,13 @@ from penstock_platform.cli.console import (
 )
 from penstock_platform.cli.console import table as grid
 from penstock_platform.cli.errors import ERROR, NOT_BALANCED
-from penstock_platform.cli.project import Connections, DagsterApi
+from penstock_platform.cli.project import Connections, DagsterApi, in_lake
 from penstock_platform.cli.reruns import rerun_all, rerun_options
 from penstock_platform.cli.topic import declarations
 from penstock_platform.cli.window_documents import rerun_summary
 from penstock_platform.cli.window_tables import print_reruns
 from penstock_platform.kafka.model import TopicRef
 from penstock_platform.lake.errors import MissingTableError
-from penstock_platform.lake.spark_session import CATALOG
 from penstock_platform.reconciliation.silver_versions import parsed_into
 from penstock_platform.reconciliation.store import BookStore
 from penstock_platform.topics.model.declaration import (
@@ -56,7 +55,7 @@ def command() -> None:
 @output_option
 def show(table: str, rows: int, output: str) -> None:
     """Show rows of TABLE (lake.silver.orders, or silver.orders), in any order."""
-    name = table if table.startswith(f"{CATALOG}.") else f"{CATALOG}.{table}"
+    name = in_lake(table)
     try:
         found = Connections(settings()).lake.first_rows(name, rows)
     except MissingTableError as error:
